@@ -13,6 +13,7 @@ import argparse
 import errno
 import io
 import json
+import multiprocessing
 import os
 import random
 import resource
@@ -25,11 +26,10 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -38,6 +38,7 @@ import scipy.sparse as sp
 from tagwise import __version__
 from tagwise.exceptions import ModelFormatError
 from tagwise.store import Checkpoint, ModelRecord, atomic, read_model, write_model
+from tests.fuzz.targets import write_results
 
 
 class Finding(AssertionError):
@@ -103,42 +104,36 @@ def _reset(folder: Path, fresh: bool) -> None:
         _save("old", folder)
 
 
-@dataclass(frozen=True)
-class Scenario:
-    """One thing that a process may be killed at.
-
-    Attributes
-    ----------
-    prepare : callable(folder)
-        Makes what is there before; the folder itself does not exist yet.
-    act : callable(folder)
-        Runs in another process, which is killed.
-    check : callable(folder)
-        Looks at what is left, raises Finding for what must not be, and names the outcome.
-    """
+class Scenario(NamedTuple):
+    """One thing that a process may be killed at."""
 
     name: str
     prepare: Callable[[Path], object]
+    """Makes what is there before; the folder itself does not exist yet."""
     act: Callable[[Path], object]
+    """Runs in another process, which is killed."""
     check: Callable[[Path], str]
+    """Looks at what is left, raises Finding for what must not be, and names the outcome."""
 
 
-def _check_first_save(folder: Path) -> str:
+def _check_save(folder: Path) -> str:
+    """The model that is left; nothing or leftovers only where a process was killed."""
     try:
         found = which(folder)
+        left = " with leftovers" if len(os.listdir(folder)) != 2 else ""
     except ModelFormatError:
         if (folder / "manifest.json").exists():
             raise Finding("a folder with a manifest does not load") from None
-        found = "nothing"
+        found, left = "nothing", ""
     _check_next_save(folder)
-    return found
+    return found + left
 
 
 def _check_overwrite(folder: Path) -> str:
-    found = which(folder)
-    left = " with leftovers" if len(os.listdir(folder)) != 2 else ""
-    _check_next_save(folder)
-    return found + left
+    found = _check_save(folder)
+    if found == "nothing":
+        raise Finding("the old model is lost")
+    return found
 
 
 def _check_next_save(folder: Path) -> None:
@@ -187,7 +182,7 @@ def _save_alternately(folder: Path) -> None:
 
 
 SCENARIOS = [
-    Scenario("save", lambda folder: None, partial(_save, "new"), _check_first_save),
+    Scenario("save", lambda folder: None, partial(_save, "new"), _check_save),
     Scenario("overwrite", partial(_save, "old"), _save_alternately, _check_overwrite),
     Scenario("checkpoint", lambda folder: _whole_fit(), _fit, _check_checkpoint),
 ]
@@ -197,47 +192,33 @@ SCENARIOS = [
 # ---------------------------------------------------------------------- processes
 
 
-def _fork(act: Callable[[], object]) -> int:
-    """The id of a process that does this and ends."""
-    pid = os.fork()
-    if pid == 0:
-        with suppress(BaseException):
-            act()
-        os._exit(0)
-    return pid
+def _started(act: Callable[[], object]) -> Any:
+    """A process that does this and ends; its limits, rights and signals are not those of this one."""
+    process = multiprocessing.get_context("fork").Process(target=act)
+    process.start()
+    return process
 
 
 def _in_child(function: Callable[[], object]) -> str:
-    """What a function returns in a process of its own, whose limits, rights and signals are not those of this one."""
-    read_end, write_end = os.pipe()
+    """What a function returns in a process of its own."""
+    received, answer = multiprocessing.Pipe(duplex=False)
 
     def act() -> None:
         try:
-            answer = str(function())
+            answer.send(str(function()))
         except BaseException:
-            answer = "finding: " + traceback.format_exc(limit=-4)
-        os.write(write_end, answer.encode()[:60_000])
+            answer.send(Finding(traceback.format_exc(limit=-4)))
 
-    pid = _fork(act)
-    os.close(write_end)
-    with open(read_end, "rb") as stream:
-        answer = stream.read().decode()
-    _, status = os.waitpid(pid, 0)
-    if answer.startswith("finding: ") or status:
-        raise Finding(f"a process ended with {status}: {answer}")
-    return answer
-
-
-def _kill_at_random(act: Callable[[], object], seconds: float) -> None:
-    """Start this in another process, and kill that ``seconds`` after its start."""
-    read_end, write_end = os.pipe()
-    pid = _fork(lambda: (os.write(write_end, b"x"), act()))
-    os.read(read_end, 1)
-    time.sleep(seconds)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    os.close(read_end)
-    os.close(write_end)
+    process = _started(act)
+    answer.close()
+    try:
+        found = received.recv()
+    except EOFError:
+        found = Finding("without an answer")
+    process.join()
+    if isinstance(found, Finding) or process.exitcode:
+        raise Finding(f"a process ended with {process.exitcode}: {found}")
+    return found
 
 
 def kill_scenario(scenario: Scenario, base: Path, kills: int, seed: int) -> dict[str, Any]:
@@ -255,7 +236,10 @@ def kill_scenario(scenario: Scenario, base: Path, kills: int, seed: int) -> dict
     for _ in range(kills):
         shutil.rmtree(folder, ignore_errors=True)
         scenario.prepare(folder)
-        _kill_at_random(partial(scenario.act, folder), chance.uniform(0, longest))
+        process = _started(partial(scenario.act, folder))
+        time.sleep(chance.uniform(0, longest))
+        process.kill()
+        process.join()
         tally.add(scenario.name, partial(scenario.check, folder))
     return tally.report()
 
@@ -360,8 +344,8 @@ def kill_every_call(base: Path) -> dict[str, Any]:
             with counted_calls(act):
                 _save("new", folder)
 
-        os.waitpid(_fork(save), 0)
-        tally.add(f"killed before {where}", partial(_check_first_save if fresh else _check_overwrite, folder))
+        _started(save).join()
+        tally.add(f"killed before {where}", partial(_check_save if fresh else _check_overwrite, folder))
     return tally.report()
 
 
@@ -448,16 +432,16 @@ def _race(folder: Path, reads: int, *changes: Callable[[Path], object]) -> dict[
                 found["documented error"] += 1
         return json.dumps(found)
 
-    processes = [_fork(partial(repeat, change)) for change in changes]
+    processes = [_started(partial(repeat, change)) for change in changes]
     try:
         # In a process of its own: a signal (SIGBUS) is a finding, not the end.
         tally.outcomes.update(json.loads(_in_child(read)))
     except Exception:
         tally.findings.append(traceback.format_exc(limit=-3))
-    for pid in processes:
-        os.kill(pid, signal.SIGKILL)
-        _, status = os.waitpid(pid, 0)
-        if not os.WIFSIGNALED(status):
+    for process in processes:
+        process.kill()
+        process.join()
+        if process.exitcode != -signal.SIGKILL:
             tally.findings.append(f"a process that changed {folder.name} ended by itself")
     if tally.findings:
         tally.outcomes["finding"] = len(tally.findings)
@@ -534,11 +518,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=None, help="the JSON file of results")
     given = parser.parse_args()
     results = run_all(given.kills, given.seed, given.scenarios)
-    text = json.dumps(results, indent=1) + "\n"
-    print(text)
-    if given.out is not None:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(text)
+    write_results(results, given.out)
     sys.exit(bool(results["findings"]))
 
 

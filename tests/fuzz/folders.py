@@ -11,10 +11,12 @@ import hashlib
 import json
 import math
 import struct
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,11 +26,13 @@ import scipy.sparse as sp
 from safetensors.numpy import load, save
 
 import tagwise
+from tagwise.baselines import SLEEC, WSABIE, FastXML
 from tagwise.exceptions import TagwiseWarning
 from tagwise.store import Checkpoint
 from tests.fuzz.mutation import mutate
 from tests.fuzz.targets import Target, join_files, split_files
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 MANIFEST = "manifest.json"
 ZEROS = "0" * 64
 DTYPES = ("float16", "float32", "float64", "int8", "int32", "int64", "uint8", "uint64", "bool")
@@ -154,18 +158,34 @@ def _take_json(random: Random, parts: Parts, others: Parts) -> None:
         parts.manifest[key] = json.loads(json.dumps(others.manifest[key]))
 
 
-def _array(random: Random, parts: Parts) -> tuple[str, np.ndarray] | None:
+def _change_array(random: Random, parts: Parts, others: Parts) -> None:
+    """Another array, none, one more, or other numbers, another type or shape in the place of an array."""
     if not parts.arrays:
-        return None
-    name = random.choice(sorted(parts.arrays))
-    return name, parts.arrays[name].copy()
-
-
-def _change_numbers(random: Random, parts: Parts, others: Parts) -> None:
-    found = _array(random, parts)
-    if found is None or found[1].size == 0:
         return
-    name, array = found
+    name = random.choice(sorted(parts.arrays))
+    array = parts.arrays[name].copy()
+    change = random.choice(("numbers",) * 6 + ("type", "shape", "taken", "lost", "more"))
+    if change == "numbers" and array.size:
+        _change_numbers(random, array)
+    elif change == "type":
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            array = array.astype(random.choice(DTYPES))
+    elif change == "shape" and array.ndim:
+        changed = [array[:-1], array[1:], np.concatenate([array, array[:1]]), array[:0], array.T, array.reshape(-1)]
+        changed += [array[None], array[..., None], array[::-1], np.repeat(array, 3, axis=0)]
+        array = np.ascontiguousarray(random.choice(changed))
+    elif change == "shape":
+        array = array.reshape(1)
+    elif change == "taken" and others.arrays:
+        array = others.arrays[random.choice(sorted(others.arrays))]
+    parts.arrays[f"{name}x" if change == "more" else name] = array
+    if change == "lost":
+        del parts.arrays[name]
+
+
+def _change_numbers(random: Random, array: np.ndarray) -> None:
+    """One, some or all of them, to extremes."""
     flat = array.reshape(-1)
     count = random.choice((1, 1, 2, len(flat), max(1, len(flat) // 2)))
     where = [random.randrange(len(flat)) for _ in range(count)] if count < len(flat) else slice(None)
@@ -183,57 +203,11 @@ def _change_numbers(random: Random, parts: Parts, others: Parts) -> None:
         flat.view(np.uint8)[where] = random.choice((0, 1, 2, 255))
     else:
         limits = np.iinfo(array.dtype)
-        choices = (-1, -2, -7, 0, 1, 2, 5, 100, 10**6, 2**31 - 1, 2**31, limits.max, limits.min, limits.max - 1)
-        flat[where] = random.choice([number for number in choices if limits.min <= number <= limits.max])
-    parts.arrays[name] = array
+        numbers = (-1, -2, -7, 0, 1, 2, 5, 100, 10**6, 2**31 - 1, 2**31, limits.max, limits.min, limits.max - 1)
+        flat[where] = random.choice([number for number in numbers if limits.min <= number <= limits.max])
 
 
-def _change_type(random: Random, parts: Parts, others: Parts) -> None:
-    found = _array(random, parts)
-    if found is None:
-        return
-    name, array = found
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        parts.arrays[name] = array.astype(random.choice(DTYPES))
-
-
-def _change_shape(random: Random, parts: Parts, others: Parts) -> None:
-    found = _array(random, parts)
-    if found is None:
-        return
-    name, array = found
-    if array.ndim == 0:
-        changed = [array.reshape(1)]
-    else:
-        changed = [array[:-1], array[1:], np.concatenate([array, array[:1]]), array[:0], array.T, array.reshape(-1)]
-        changed += [array[None], array[..., None], array[::-1], np.repeat(array, 3, axis=0)]
-    parts.arrays[name] = np.ascontiguousarray(random.choice(changed))
-
-
-def _take_array(random: Random, parts: Parts, others: Parts) -> None:
-    if parts.arrays and others.arrays:
-        parts.arrays[random.choice(sorted(parts.arrays))] = others.arrays[random.choice(sorted(others.arrays))]
-
-
-def _lose_array(random: Random, parts: Parts, others: Parts) -> None:
-    if parts.arrays:
-        name = random.choice(sorted(parts.arrays))
-        if random.random() < 0.5:
-            parts.arrays.pop(name)
-        else:
-            parts.arrays[f"{name}x"] = parts.arrays[name]
-
-
-_CHANGES = (
-    *[_change_json] * 8,
-    _take_json,
-    *[_change_numbers] * 6,
-    _change_type,
-    _change_shape,
-    _take_array,
-    _lose_array,
-)
+_CHANGES = (*[_change_json] * 8, _take_json, *[_change_array] * 10)
 
 
 # ---------------------------------------------------------------------- loading and asking
@@ -302,78 +276,52 @@ def _folder_bytes(path: Path) -> bytes:
     return join_files({file.name: file.read_bytes() for file in sorted(path.iterdir())})
 
 
+@cache
+def _makers() -> dict[str, list[Callable[[], Any]]]:
+    """Class → makers of the models whose folders are mutated: those of the contract tests, and updatable ones."""
+    from contract_models import MAKERS
+
+    found: dict[str, list[Callable[[], Any]]] = {"Tagger": [lambda: tagwise.Tagger("binary-relevance")]}
+    for make in MAKERS:
+        makers = found.setdefault(make.name.partition("-")[0], [])
+        makers.append(make)
+        if "updatable" in make.parameters and len(makers) == 1:
+            makers.append(partial(make, updatable=True))
+    found["MSE"].append(partial(found["MSE"][0], reg="auto", threshold="auto"))
+    return found
+
+
 def _model_seeds(class_name: str) -> Callable[[], list[bytes]]:
-    """Folders of fitted models of a class."""
+    """Folders of fitted models of a class; those of a cascade also with names of its labels."""
 
     def seeds() -> list[bytes]:
         X, Y = _problem()
         names = sp.csr_matrix(np.random.default_rng(0).random(Y.T.shape[:1] + X.shape[1:]) < 0.2, dtype=np.float32)
-        found = []
+        data: list[Any] = [(X, Y, {})]
+        if class_name == "Cascade":
+            data.append((X, Y, {"label_features": names}))
+        elif class_name == "Tagger":
+            texts = ["the database of a server", "a game of cards", "the database and its server", "words of a game"]
+            data = [(texts * 5, [["data", "net"], ["game"], ["data"], ["game", "text"]] * 5, {})]
         with tempfile.TemporaryDirectory() as temporary, warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for number, (settings, given) in enumerate(_SEEDS[class_name]):
-                model = _class(class_name)(**settings)
-                if class_name == "Tagger":
-                    model.fit(_TEXTS_WITH_TAGS[0], _TEXTS_WITH_TAGS[1])
-                else:
-                    model.fit(X, Y, **({"label_features": names} if given else {}))
-                model.save(Path(temporary) / str(number))
-                found.append(_folder_bytes(Path(temporary) / str(number)))
-        return found
+            for number, (make, (rows, labels, more)) in enumerate(product(_makers()[class_name], data)):
+                make().fit(rows, labels, **more).save(Path(temporary) / str(number))
+            return [_folder_bytes(path) for path in sorted(Path(temporary).iterdir())]
 
     return seeds
 
 
-def _class(name: str) -> Any:
-    from tagwise.registry import MODELS
-
-    if name == "Tagger":
-        return tagwise.Tagger
-    return next(info.load_class() for info in MODELS if info.class_name == name)
-
-
-_TEXTS_WITH_TAGS = (
-    ["the database of a server", "a game of cards", "the database and its server", "words of a game"] * 5,
-    [["data", "net"], ["game"], ["data"], ["game", "text"]] * 5,
-)
-_SMALL = {"rank": 2, "support": 4, "shortlist": 4, "max_iter": 2}
-_SEEDS: dict[str, list[tuple[dict[str, Any], bool]]] = {
-    "LEML": [
-        ({"rank": 2}, False),
-        ({"rank": 2, "loss": "logistic", "updatable": True}, False),
-        ({"rank": 2, "kernel": "rbf"}, False),
-    ],
-    "REML": [({"rank": 2, "sparse_part": "support", "support": 4}, False), ({"rank": 2, "updatable": True}, False)],
-    "Cascade": [(_SMALL, False), (_SMALL, True), ({**_SMALL, "updatable": True}, False)],
-    "BinaryRelevance": [({}, False), ({"updatable": True}, False)],
-    "MSE": [({"subspace_rank": 1}, False), ({"subspace_rank": 1, "reg": "auto", "threshold": "auto"}, False)],
-    "PLST": [({"rank": 2}, False)],
-    "CPLST": [({"rank": 2}, False)],
-    "MLCSSP": [({"rank": 2}, False)],
-    "WSABIE": [({"rank": 2, "max_iter": 3}, False)],
-    "SLEEC": [({"rank": 2, "n_learners": 2, "n_clusters": 1, "label_neighbors": 4}, False)],
-    "KNN": [({}, False)],
-    "MLKNN": [({"n_neighbors": 3}, False)],
-    "MDDM": [({"n_components": 2, "n_neighbors": 3}, False)],
-    "FastXML": [({"n_trees": 3}, False)],
-    "LPSR": [({"n_partitions": 3}, False), ({"n_partitions": 3, "base": "wsabie", "rank": 2}, False)],
-    "CompressedSensing": [({"n_measurements": 4}, False)],
-    "BayesianCS": [({"n_measurements": 4}, False), ({"n_measurements": 4, "posterior": "joint"}, False)],
-    "Tagger": [({"model": "binary-relevance"}, False)],
-}
-"""Class → parameters of the models whose folders are mutated, and whether labels have names."""
-
-
 # ---------------------------------------------------------------------- checkpoints
 
-FITS: dict[str, tuple[str, dict[str, Any]]] = {
-    "leml": ("LEML", {"rank": 2, "max_iter": 3, "tol": 1e-9}),
-    "reml": ("REML", {"rank": 2, "support": 4, "sparse_part": "support", "max_iter": 3, "tol": 1e-9}),
-    "cascade": ("Cascade", {"rank": 2, "support": 4, "shortlist": 4, "max_iter": 2}),
-    "wsabie": ("WSABIE", {"rank": 2, "max_iter": 3}),
-    "fastxml": ("FastXML", {"n_trees": 3}),
-    "sleec": ("SLEEC", {"rank": 2, "n_learners": 2, "n_clusters": 1, "label_neighbors": 4}),
-    "binary-relevance": ("BinaryRelevance", {"loss": "logistic", "max_iter": 5}),
+FITS: dict[str, tuple[type, dict[str, Any]]] = {
+    "leml": (tagwise.LEML, {"rank": 2, "max_iter": 3, "tol": 1e-9}),
+    "reml": (tagwise.REML, {"rank": 2, "support": 4, "sparse_part": "support", "max_iter": 3, "tol": 1e-9}),
+    "cascade": (tagwise.Cascade, {"rank": 2, "support": 4, "shortlist": 4, "max_iter": 2}),
+    "wsabie": (WSABIE, {"rank": 2, "max_iter": 3}),
+    "fastxml": (FastXML, {"n_trees": 3}),
+    "sleec": (SLEEC, {"rank": 2, "n_learners": 2, "n_clusters": 1, "label_neighbors": 4}),
+    "binary-relevance": (tagwise.BinaryRelevance, {"loss": "logistic", "max_iter": 5}),
 }
 
 
@@ -385,8 +333,8 @@ def _problem() -> tuple[sp.csr_matrix, sp.csr_matrix]:
 
 
 def _new_model(name: str) -> Any:
-    class_name, settings = FITS[name]
-    return _class(class_name)(**settings)
+    model_class, settings = FITS[name]
+    return model_class(**settings)
 
 
 def _checkpoint_seeds(name: str) -> Callable[[], list[bytes]]:
@@ -420,7 +368,7 @@ def _resume(name: str) -> Callable[[bytes, Path], None]:
 
 # A folder takes fifty times as long as a line of text: in the runs of all targets they have fewer inputs.
 TARGETS = [
-    Target(f"folder-{name.lower()}", _model_seeds(name), _load, share=0.02, mutate=mutate_folder) for name in _SEEDS
+    Target(f"folder-{name.lower()}", _model_seeds(name), _load, share=0.02, mutate=mutate_folder) for name in _makers()
 ]
 TARGETS += [
     Target(f"checkpoint-{name}", _checkpoint_seeds(name), _resume(name), share=0.005, mutate=mutate_folder)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -34,6 +35,8 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+
+from tests.fuzz.targets import write_results
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY / "tests" / "helpers"))
@@ -243,64 +246,53 @@ class Child:
 
 def interrupt_models(count: int, rng: random.Random, *, cold: bool, only: str, results: Results) -> None:
     """``count`` interrupts, dealt over all models and kinds of calls."""
-    names, kinds = list(makers()), list(KINDS)
+    names = list(makers())
     rng.shuffle(names)
     # Every model once, each by another kind of call than its neighbours, before any model again.
     plan = [
-        (name, kinds[(turn + place) % len(kinds)]) for turn in range(len(kinds)) for place, name in enumerate(names)
+        (name, KINDS[(turn + place) % len(KINDS)]) for turn in range(len(KINDS)) for place, name in enumerate(names)
     ]
-    plan = [(name, kind) for name, kind in plan if only in f"{name} {kind}"]
-    while count > 0:
-        for name, kind in plan:
-            if count <= 0:
-                return
-            what = f"{name} {kind}{' cold' if cold else ''}"
-            process = None
-            try:
-                process = Child(name, kind, rng.choice((1, 2, 3)), cold)
-                for _ in range(1 if cold else min(PER_CHILD, count)):
-                    after = rng.uniform(0.0, 15.0) if cold else rng.uniform(0.0, 1.0) * process.seconds
-                    count -= results.add(what, process.interrupt(after))
-            except NoAnswerError as error:
-                count -= results.add(what, {"outcome": error.args[0], "faults": [error.args[1]], "waited": 0.0})
-            finally:
-                if process is not None:
-                    process.close()
+    for name, kind in itertools.cycle([one for one in plan if only in " ".join(one)]):
+        if count <= 0:
+            return
+        what, process = f"{name} {kind}{' cold' if cold else ''}", None
+        try:
+            process = Child(name, kind, rng.choice((1, 2, 3)), cold)
+            for _ in range(1 if cold else min(PER_CHILD, count)):
+                after = rng.uniform(0.0, 15.0) if cold else rng.uniform(0.0, 1.0) * process.seconds
+                count -= results.add(what, process.interrupt(after))
+        except NoAnswerError as error:
+            count -= results.add(what, {"outcome": error.args[0], "faults": [error.args[1]], "waited": 0.0})
+        finally:
+            if process is not None:
+                process.close()
 
 
 def interrupt_commands(count: int, rng: random.Random, results: Results) -> None:
     """Interrupts of ``tagwise train`` and ``tagwise predict``, each a process of its own."""
+    from tagwise.data import load_dataset, write_jsonl
+
+    sample = load_dataset("debtags-sample")
     with tempfile.TemporaryDirectory(prefix="tagwise-interrupts-") as folder:
-        table = Path(folder) / "rows.jsonl"
-        _write_table(table)
-        model = str(Path(folder) / "model")
-        train = ["train", str(table), "--model", "cascade", "--quiet"]
+        table, model = str(Path(folder) / "rows.jsonl"), str(Path(folder) / "model")
+        write_jsonl(table, sample.texts_train[:800], sample.Y_train[:800], sample.label_names)
+        train = ["train", table, "--model", "cascade", "--quiet"]
         subprocess.run([sys.executable, "-m", "tagwise", *train, "--out", model], check=True, capture_output=True)
-        verbs: dict[str, list[str]] = {"train": train, "predict": ["predict", model, str(table)]}
         lasting: dict[str, float] = {}
-        number = 0
-        while count > 0:
-            verb = sorted(verbs)[number % 2]
+        for number in itertools.count():
+            if count <= 0:
+                return
             out = Path(folder) / f"out-{number}"
-            arguments = [*verbs[verb], *(["--out", str(out), "--checkpoint-every", "1"] if verb == "train" else [])]
+            verb = ("predict", "train")[number % 2]
+            arguments = ["predict", model, table]
+            if verb == "train":
+                arguments = [*train, "--out", str(out), "--checkpoint-every", "1"]
             after = rng.uniform(0.0, 1.0) * lasting[verb] if verb in lasting else None
             seconds, found = _interrupt_command(arguments, after, Path(f"{out}.checkpoint"))
             if after is None:
                 lasting[verb] = seconds
             else:
                 count -= results.add(f"command {verb}", found)
-            number += 1
-
-
-def _write_table(path: Path) -> None:
-    from tagwise.data import load_dataset
-
-    sample = load_dataset("debtags-sample")
-    names = sample.label_names
-    with path.open("w", encoding="utf-8") as file:
-        for row, text in enumerate(sample.texts_train[:800]):
-            tags = [names[label] for label in sample.Y_train[row].indices]
-            file.write(json.dumps({"text": text, "tags": tags}) + "\n")
 
 
 # Standard error says when the command begins and when it has ended: before and after, the interpreter is starting or
@@ -359,42 +351,36 @@ def _interrupt_command(arguments: list[str], after: float | None, checkpoint: Pa
 
 
 class Results:
-    """What became of the interrupts."""
+    """Outcomes of the interrupts."""
 
     def __init__(self) -> None:
-        self.outcomes: Counter[str] = Counter()
         self.models: dict[str, Counter[str]] = {}
         self.waited: list[float] = []
         self.findings: list[str] = []
 
     def add(self, what: str, found: dict[str, Any]) -> bool:
         """Count one run; returns whether it was interrupted before it had ended."""
-        outcome = found["outcome"]
-        kind = outcome if outcome in ("KeyboardInterrupt", "finished") else "finding"
-        faults = list(found["faults"]) + ([outcome] if kind == "finding" else [])
+        outcome, faults = found["outcome"], list(found["faults"])
+        if outcome not in ("KeyboardInterrupt", "finished"):
+            faults.append(outcome)
         if faults:
-            kind = "finding"
             self.findings.append(f"{what}: {'; '.join(faults)}")
             print(f"FINDING {self.findings[-1]}", flush=True)
-        self.outcomes[kind] += 1
-        self.models.setdefault(what, Counter())[kind] += 1
-        if kind == "KeyboardInterrupt":
+        elif outcome == "KeyboardInterrupt":
             self.waited.append(found["waited"])
-        return kind != "finished"
+        self.models.setdefault(what, Counter())["finding" if faults else outcome] += 1
+        return bool(faults) or outcome != "finished"
 
     def report(self, seed: int) -> dict[str, Any]:
         """For the file of results."""
         from tagwise import __version__
 
-        waited = sorted(self.waited) or [0.0]
+        outcomes = sum(self.models.values(), Counter())
+        median, most, slowest = np.quantile(self.waited or [0.0], (0.5, 0.95, 1.0), method="lower").round(3).tolist()
         return {
-            "runs": sum(self.outcomes.values()),
-            "outcomes": dict(sorted(self.outcomes.items())),
-            "seconds_until_raised": {
-                "median": round(waited[len(waited) // 2], 3),
-                "95%": round(waited[int(0.95 * (len(waited) - 1))], 3),
-                "slowest": round(waited[-1], 3),
-            },
+            "runs": sum(outcomes.values()),
+            "outcomes": dict(sorted(outcomes.items())),
+            "seconds_until_raised": {"median": median, "95%": most, "slowest": slowest},
             "seed": seed,
             "version": __version__,
             "models": {what: dict(sorted(kinds.items())) for what, kinds in sorted(self.models.items())},
@@ -422,11 +408,7 @@ def main() -> int:
     interrupt_models(options.count - commands - cold, rng, cold=False, only=options.only, results=results)
     interrupt_models(cold, rng, cold=True, only=options.only, results=results)
     interrupt_commands(commands, rng, results)
-    report = results.report(options.seed)
-    print(json.dumps({name: value for name, value in report.items() if name != "models"}, indent=1))
-    if options.out is not None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(report, indent=1) + "\n")
+    write_results(results.report(options.seed), options.out)
     return 1 if results.findings else 0
 
 

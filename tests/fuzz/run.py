@@ -2,16 +2,14 @@
 
 Every input must parse or end in a documented error (a TagwiseError), within 5 seconds of CPU and within 500 MB plus 20
 times its size of memory. Whatever does not is a finding and is saved; ``--again FILE`` runs it once more. Inputs are
-numbered and follow from the seed: a worker that a signal or its time limit ended is replaced, and the input that it
-died of is made again.
+numbered and follow from the seed. A batch of them has a process of its own; where a signal or its time limit ends that,
+the input that it died of is a finding, and those around it run in other processes.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
-import multiprocessing.connection
 import resource
 import shutil
 import signal
@@ -20,6 +18,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -28,14 +27,14 @@ from typing import Any
 
 from tagwise import __version__
 from tagwise.exceptions import TagwiseError
-from tests.fuzz.targets import Target, all_targets, shares
+from tests.fuzz.targets import MODULES, Target, all_targets, shares, write_results
 
 CPU_SECONDS = 5.0
 FREE_BYTES = 500 * 2**20
 BYTES_PER_BYTE = 20
 # Beyond any allowed peak: an allocation that would harm the machine fails instead.
 ADDRESS_SPACE = 3 * 2**30
-BATCH = 500
+BATCH = 5000
 
 
 @dataclass
@@ -127,21 +126,15 @@ def _memory_folder() -> str | None:
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
-def _work(jobs: Any, answers: Any, seed: int, at: Any) -> None:
-    """A worker: batches of inputs until there are no more."""
+def _work(name: str, seed: int, numbers: range, at: Any, answer: Any) -> None:
+    """Run a batch in this process, with limits."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE + _address_space(), hard))
-    watch = _Watch()
-    warm: set[str] = set()
-    while (job := jobs.recv()) is not None:
-        name, numbers = job
-        target = all_targets()[name]
-        if name not in warm:  # loading what was compiled counts for no input
-            for content in target.seeds():
-                with tempfile.TemporaryDirectory(dir=_memory_folder()) as folder:
-                    run_one(target, content, Path(folder))
-            warm.add(name)
-        answers.send(run_numbers(target, seed, numbers, watch, at))
+    target = all_targets()[name]
+    for content in target.seeds():  # loading what was compiled counts for no input
+        with tempfile.TemporaryDirectory(dir=_memory_folder()) as folder:
+            run_one(target, content, Path(folder))
+    answer.send(run_numbers(target, seed, numbers, _Watch(), at))
 
 
 def _address_space() -> int:
@@ -151,86 +144,45 @@ def _address_space() -> int:
         return 2**30
 
 
-class _Worker:
-    """A process that runs batches, replaced when it dies."""
-
-    def __init__(self, context: Any, seed: int) -> None:
-        self.at = context.Value("q", -1, lock=False)
-        self._jobs, jobs = context.Pipe()
-        self.answers, answers = context.Pipe(duplex=False)
-        self.job: tuple[str, range] | None = None
-        self.process = context.Process(target=_work, args=(jobs, answers, seed, self.at), daemon=True)
-        self.process.start()
-        jobs.close()
-        answers.close()
-
-    def give(self, job: tuple[str, range] | None) -> None:
-        self.job, self.at.value = job, -1
-        self._jobs.send(job)
-
-    def answer(self) -> tuple[Outcomes, range]:
-        """What became of the batch, and the numbers that are left where the worker died."""
-        assert self.job is not None
-        name, numbers = self.job
-        try:
-            return self.answers.recv(), range(0)
-        except EOFError:
-            self.process.join()
-        died = max(self.at.value, numbers.start)
-        code = self.process.exitcode
-        why = f"more than {CPU_SECONDS:g} s of CPU" if code == -signal.SIGPROF else f"the process ended with {code}"
-        lost = Outcomes(Counter({"finding": 1}), findings=[(name, died, why)])
-        # Outcomes of the inputs before it are lost with the worker; they run again.
-        return lost, numbers
+def run_batch(name: str, seed: int, numbers: range) -> Outcomes:
+    """What becomes of these inputs in a process of their own."""
+    context = multiprocessing.get_context("forkserver")
+    received, answer = context.Pipe(duplex=False)
+    at = context.Value("q", numbers.start, lock=False)
+    process = context.Process(target=_work, args=(name, seed, numbers, at, answer), daemon=True)
+    process.start()
+    answer.close()
+    try:
+        return received.recv()
+    except EOFError:
+        process.join()
+    code, died = process.exitcode, at.value
+    why = f"more than {CPU_SECONDS:g} s of CPU" if code == -signal.SIGPROF else f"the process ended with {code}"
+    found = Outcomes(Counter({"finding": 1}), findings=[(name, died, why)])
+    for others in (range(numbers.start, died), range(died + 1, numbers.stop)):
+        if others:
+            found.add(run_batch(name, seed, others))
+    return found
 
 
 def run_all(targets: list[Target], inputs: int, seed: int, n_workers: int, save: Path | None) -> dict[str, Any]:
     """Run inputs on several processes; returns what goes into the file of results."""
     started = time.perf_counter()
     counts = shares(targets, inputs)
-    waiting = [
+    batches = [
         (name, range(start, min(start + BATCH, count)))
         for name, count in counts.items()
         for start in range(0, count, BATCH)
     ]
-    by_target = {name: Outcomes() for name in counts}
-    context = multiprocessing.get_context("spawn")
-    workers = [_Worker(context, seed) for _ in range(n_workers)]
-    busy = []
-    for worker in workers:
-        if waiting:
-            worker.give(waiting.pop(0))
-            busy.append(worker)
-    done = 0
-    while busy:
-        ready = multiprocessing.connection.wait([worker.answers for worker in busy])
-        for worker in [worker for worker in busy if worker.answers in ready]:
-            assert worker.job is not None
-            name, _ = worker.job
-            found, left = worker.answer()
-            died = bool(left)
-            if died:
-                number = found.findings[0][1]
-                waiting[:0] = [
-                    (name, part) for part in (range(left.start, number), range(number + 1, left.stop)) if part
-                ]
-            by_target[name].add(found)
+    by_target, total = {name: Outcomes() for name in counts}, Outcomes()
+    multiprocessing.set_forkserver_preload(list(MODULES))
+    with ThreadPoolExecutor(n_workers) as workers:
+        for done, found in enumerate(workers.map(lambda batch: run_batch(batch[0], seed, batch[1]), batches), 1):
+            for outcomes in (by_target[batches[done - 1][0]], total):
+                outcomes.add(found)
             for finding in found.findings:
                 _report(finding, seed, save)
-            busy.remove(worker)
-            if died:
-                worker = _Worker(context, seed)
-            if waiting:
-                worker.give(waiting.pop(0))
-                busy.append(worker)
-            else:
-                worker.give(None)
-            done += 1
-            if done % 100 == 0:
-                print(f"{done:,} batches done", flush=True)
-    total = Outcomes()
-    for outcomes in by_target.values():
-        total.add(outcomes)
+            print(f"{done:,} of {len(batches):,} batches done", flush=True)
     return {
         "version": __version__,
         "seed": seed,
@@ -279,11 +231,7 @@ def main() -> None:
         return
     names = given.targets or [target.name for target in import_module(given.module).TARGETS]
     results = run_all([known[name] for name in names], given.inputs, given.seed, given.jobs, given.save)
-    text = json.dumps(results, indent=1) + "\n"
-    print(text)
-    if given.out is not None:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(text)
+    write_results(results, given.out)
     sys.exit(results["outcomes"]["finding"] > 0)
 
 

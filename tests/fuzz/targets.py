@@ -6,6 +6,7 @@ such as a data set folder, they are joined into one input by :func:`join_files`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +14,7 @@ from importlib import import_module
 from math import ceil
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from tests.fuzz.mutation import mutate
 
@@ -76,6 +78,15 @@ def shares(targets: list[Target], total: int) -> dict[str, int]:
     """How many of ``total`` inputs each target gets, rounded up: never fewer than ``total`` in all."""
     whole = sum(target.share for target in targets)
     return {target.name: ceil(total * target.share / whole) for target in targets}
+
+
+def write_results(results: dict[str, Any], out: Path | None) -> None:
+    """Print the results of a run, and write them into a JSON file where that is wanted."""
+    text = json.dumps(results, indent=1) + "\n"
+    print(text)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text)
 
 
 def join_files(files: dict[str, bytes]) -> bytes:

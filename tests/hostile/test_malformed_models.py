@@ -257,42 +257,18 @@ def test_tensors_cut_off_while_they_are_read(model, monkeypatch):
 # ---------------------------------------------------------------------- random damage
 
 
-def outcomes(model, damage):
-    """Number of damaged folders that are refused; what is read otherwise is the record, or whatever it may be."""
-    refused = same = 0
-    for number in range(MUTATIONS):
-        damage(random.Random(number))
-        try:
-            same += model.is_same()
-        except ModelFormatError:
-            refused += 1
-    return refused, same
-
-
 def test_damage_is_noticed(model):
+    """Damage with right digests is what tests/fuzz/folders.py makes."""
     for path in (model.manifest_path, model.payload_path):
-        original = path.read_bytes()
-        refused, same = outcomes(
-            model, lambda rng, path=path, original=original: path.write_bytes(mutate(rng, original, original))
-        )
-        assert refused + same == MUTATIONS
+        original, refused = path.read_bytes(), 0
+        for number in range(MUTATIONS):
+            path.write_bytes(mutate(random.Random(number), original, original))
+            try:
+                assert model.is_same()
+            except ModelFormatError:
+                refused += 1
         assert refused > 0.95 * MUTATIONS
         path.write_bytes(original)
-
-
-def test_damage_with_right_digests_is_refused_or_read(model):
-    """With digests made right again, the content behind them is reached: only ModelFormatError may come."""
-    original, whole = model.manifest_path.read_bytes(), model.payload_path.read_bytes()
-
-    def damaged_manifest(rng):
-        model.manifest_path.write_bytes(original)
-        model.write_text(mutate(rng, original, original))
-
-    assert 0 < outcomes(model, damaged_manifest)[0] < MUTATIONS
-    model.manifest_path.write_bytes(original)
-    _, data = model.payload()
-    header = whole[8 : len(whole) - len(data)]
-    assert outcomes(model, lambda rng: model.write_payload(mutate(rng, header, header), data))[0] > 0.5 * MUTATIONS
 
 
 # ---------------------------------------------------------------------- memory

@@ -5,12 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from serving import ServerProcess
 
-from tagwise.data import load_dataset
-from tagwise.metrics import ndcg_at_k, precision_at_k
 from tagwise.serving.annif import uri_of
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
@@ -96,29 +93,6 @@ def test_annif_suggests_what_tagwise_suggests(annif, running, tagger):
     assert [one[0] for one in found] == [f"<{uri_of(one.tag)}>" for one in expected]
     assert [one[1] for one in found] == [one.tag for one in expected]
     assert [float(one[2]) for one in found] == pytest.approx([one.probability for one in expected], abs=1e-4)
-
-
-def test_annif_evaluates_tagwise_as_tagwise_does(annif, running, tagger):
-    data = load_dataset("debtags-sample")
-    rows = np.flatnonzero(np.diff(data.Y_test.indptr))[:60]
-    texts, Y = [data.texts_test[row] for row in rows], data.Y_test[rows]
-    names = data.label_names
-    tags = [[names[label] for label in Y.indices[a:b]] for a, b in zip(Y.indptr, Y.indptr[1:])]
-    known = set(tagger.tags_)
-    tags = [[tag for tag in row if tag in known] for row in tags]
-    texts, tags = zip(*((text, row) for text, row in zip(texts, tags) if row))
-    corpus = annif.corpus("test.tsv", texts, tags)
-    # Annif joins the lines of a text; words stay the same.
-    best = [[one.tag for one in row] for row in tagger.suggest(texts, top=5)]
-    place = {tag: number for number, tag in enumerate(tagger.tags_)}
-    ranking = np.array([[place[tag] for tag in row] for row in best])
-    Y, _ = tagger.label_matrix(tags)
-    figures = annif.folder / "figures.json"
-    annif.run("eval", "remote", "--limit", 5, "--metrics-file", figures, corpus)
-    found = json.loads(figures.read_text())
-    assert found["Documents_evaluated"] == len(texts)
-    assert found["Precision_doc_avg"] == pytest.approx(precision_at_k(Y, ranking, k=5), abs=1e-6)
-    assert found["NDCG@5"] == pytest.approx(ndcg_at_k(Y, ranking, k=5), abs=1e-6)
 
 
 def test_answers_are_those_that_annif_describes(annif, running):

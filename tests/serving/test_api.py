@@ -1,13 +1,10 @@
 """The API of tagwise: answers of the tagger, feedback that is kept, counts that add up, and logs without texts."""
 
 import asyncio
-import errno
 import json
 import logging
-import os
 import re
 import threading
-import time
 
 import httpx
 import pytest
@@ -15,8 +12,8 @@ from serving import served, until
 
 from tagwise import Tagger
 from tagwise.data import read_feedback
-from tagwise.data.feedback import FeedbackFile
 from tagwise.serving import ServingOptions, create_app
+from tagwise.serving.batches import Batches
 from tagwise.serving.taggers import ServedTagger
 
 TEXT = "a fast web server with plugins"
@@ -154,55 +151,6 @@ def test_an_answer_that_cannot_be_kept_is_refused(client, client_of, kept, two, 
         problem(other.post(FEEDBACK, json={"text": TEXT, "accepted": ["x"]}), 403, "--feedback FILE")
 
 
-def test_on_a_full_device_the_sender_hears_so_and_later_answers_are_kept(client, kept, problem, monkeypatch, caplog):
-    assert client.post(FEEDBACK, json={"text": "first", "accepted": ["x"]}).status_code == 204
-
-    def full(descriptor):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", full)
-        problem(client.post(FEEDBACK, json={"text": "lost", "accepted": ["x"]}), 507, "No space left on device")
-    assert "No space left on device" in caplog.text
-    assert client.post(FEEDBACK, json={"text": "later", "accepted": ["x"]}).status_code == 204
-    assert list(read_feedback(kept).by_text) == ["first", "later"]
-
-
-def test_answers_that_come_together_are_flushed_together_and_too_many_are_turned_away(two, kept, monkeypatch):
-    """The device is slow, then it hangs."""
-    appended, opened, own = [], threading.Event(), FeedbackFile.append
-
-    def slow(self, lines):
-        appended.append(len(lines))
-        opened.wait(60)
-        time.sleep(0.02)
-        own(self, lines)
-
-    monkeypatch.setattr(FeedbackFile, "append", slow)
-
-    async def main(url, numbers):
-        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-            ask = lambda number: client.post(FEEDBACK, json={"text": str(number), "rejected": ["x"]})  # noqa: E731
-            posts = [asyncio.create_task(ask(number)) for number in numbers]
-            while not opened.is_set():
-                await asyncio.sleep(0.01)
-                if any(one.done() for one in posts):
-                    opened.set()
-            return await asyncio.gather(*posts)
-
-    opened.set()
-    with served(create_app(two, feedback=str(kept), most_texts=4, most_waiting=40, watch_seconds=0)) as url:
-        assert [one.status_code for one in asyncio.run(main(url, range(40)))] == [204] * 40
-        assert sum(appended) == 40 > len(appended)
-        opened.clear()
-        # Forty may be on their way to the device, and forty wait.
-        answers = asyncio.run(main(url, range(40, 130)))
-    refused = [one for one in answers if one.status_code != 204]
-    assert {one.status_code for one in refused} == {503}
-    assert refused[0].json()["detail"] == "Too many answers wait to be stored; try again in a second."
-    assert len(read_feedback(kept).by_text) == 130 - len(refused)
-
-
 # ---------------------------------------------------------------------- limits
 
 
@@ -223,6 +171,20 @@ def test_too_many_texts_at_once_are_turned_away_and_may_come_again(two, gate):
     assert refused.headers["retry-after"] == "1"
     assert "Too many texts wait" in refused.json()["detail"]
     assert later.status_code == 200
+
+
+def test_long_texts_count_as_several(two, client_of):
+    sizes, asked = [], Batches.ask
+    with client_of(two) as client:
+
+        async def noted(self, key, items, size=None):
+            sizes.append(size)
+            return await asked(self, key, items, size)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Batches, "ask", noted)
+            assert client.post(SUGGEST, json={"texts": ["x" * 40_000, "y"]}).status_code == 200
+    assert sizes == [4]
 
 
 def test_an_answer_that_takes_too_long_ends_with_a_sentence(two, client_of, gate, problem):

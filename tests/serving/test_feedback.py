@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tagwise import Tagger
 from tagwise.data.feedback import FeedbackFile, Place, feedback_line, read_feedback
 from tagwise.exceptions import InvalidInputError
+from tagwise.serving.batches import BusyError
 from tagwise.serving.feedback import FeedbackStore, Tally, key_of, read_queue
 
 TAGS = st.lists(st.sampled_from("xyz"), unique=True, max_size=3)
@@ -79,6 +80,30 @@ def test_the_store_counts_what_others_write_too(tmp_path):
     assert asyncio.run(work()) == [(1, 1, 0), (1, 0, 1), (2, 1, 1), (3, 2, 1), (0, 0, 0), (1, 1, 0)]
     other.close()
     assert path.read_bytes().endswith(b"\n")
+
+
+def test_answers_that_come_together_are_flushed_together_and_too_many_are_turned_away(tmp_path, monkeypatch):
+    appended, own = [], FeedbackFile.append
+
+    def noted(self, lines):
+        appended.append(len(lines))
+        own(self, lines)
+
+    monkeypatch.setattr(FeedbackFile, "append", noted)
+    path = tmp_path / "feedback.jsonl"
+
+    async def work():
+        store = FeedbackStore(str(path), most_waiting=40)
+        for _ in range(2):
+            records = [{"tagger": "t", "text": str(number), "accepted": ["x"]} for number in range(50)]
+            ends = await asyncio.gather(*map(store.keep, records), return_exceptions=True)
+            refused = [str(end) for end in ends if isinstance(end, BusyError)]
+            assert refused == ["Too many answers wait to be stored"] * 10
+            assert ends.count(None) == 40
+        store.close()
+
+    asyncio.run(work())
+    assert sum(appended) == read_feedback(path).records == 80 > len(appended)
 
 
 def test_nobodys_answer_waits_until_a_long_file_is_read(tmp_path, monkeypatch):

@@ -4,7 +4,6 @@ import asyncio
 import gc
 import json
 import os
-import re
 import shutil
 import threading
 import time
@@ -213,9 +212,6 @@ def swaps_under_load(url, folder, taggers, *, swaps, per_second, looks=1):
         until(lambda: described(url)["version"] == manifest_version(folder))
         expected[manifest_version(folder)] = [each.tag for each in one.suggest([TEXT])[0]]
     ended = threading.Event()
-    body = json.dumps({"text": TEXT})
-    lines = ["POST /v1/taggers/packages/suggest HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
-    request = "\r\n".join([*lines, f"Content-Length: {len(body)}", "", body]).encode()
 
     def swap():
         try:
@@ -235,24 +231,20 @@ def swaps_under_load(url, folder, taggers, *, swaps, per_second, looks=1):
         answered, due = [], count(1)
         start = time.monotonic()
 
-        async def client():
-            """One connection, which asks when a request is due."""
-            reader, writer = await asyncio.open_connection(*url.removeprefix("http://").split(":"))
+        async def ask_when_due(client):
             while not ended.is_set():
                 await asyncio.sleep(max(0, start + next(due) / per_second - time.monotonic()))
-                writer.write(request)
-                head = await reader.readuntil(b"\r\n\r\n")
-                body = await reader.readexactly(int(re.search(rb"(?i)content-length: (\d+)", head)[1]))
-                assert head.startswith(b"HTTP/1.1 200"), head + body
-                found = json.loads(body)
+                answer = await client.post("/v1/taggers/packages/suggest", json={"text": TEXT})
+                assert answer.status_code == 200, answer.text
+                found = answer.json()
                 assert tags(found) == expected[found["version"]]
                 answered.append(found["version"])
-            writer.close()
 
         swapping = threading.Thread(target=swap)
         swapping.start()
         try:
-            await asyncio.gather(*(client() for _ in range(16)))
+            async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+                await asyncio.gather(*(ask_when_due(client) for _ in range(16)))
         finally:
             ended.set()
             swapping.join()

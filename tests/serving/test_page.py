@@ -84,6 +84,11 @@ def visit(browser):
     assert faults == []
 
 
+@pytest.fixture
+def page(visit, address):
+    return visit(address)
+
+
 def write(page, text):
     page.get_by_role("textbox", name="Text").fill(text)
     expect(page.locator(".row").first).to_be_visible()
@@ -138,8 +143,7 @@ def test_every_part_is_there_and_nothing_comes_from_elsewhere(folder, client_of)
 # ------------------------------------------------------------------ answers
 
 
-def test_suggest_accept_reject_undo(visit, address, kept):
-    page = visit(address)
+def test_suggest_accept_reject_undo(page, kept):
     text, learnt = page.get_by_role("textbox", name="Text"), page.locator("#learnt")
     accept, undo = page.get_by_role("button", name="Accept pets"), page.get_by_role("button", name="Undo")
     expect(page.get_by_role("heading", name="animals")).to_be_visible()
@@ -210,13 +214,12 @@ def test_what_cannot_be_stored_is_taken_back_and_said(visit, address, kept):
     assert answers_in(kept) == {TEXT: {"pets": False}}
 
 
-def test_missing_tags_are_added_known_ones_and_new_ones(visit, address, kept):
+def test_missing_tags_are_added_known_ones_and_new_ones(page, kept):
     def without_food(route):  # as of a large vocabulary, of which ten are suggested
         answer = route.fetch().json()
         answer["suggestions"] = [one for one in answer["suggestions"] if one["tag"] != "food"]
         route.fulfill(json=answer)
 
-    page = visit(address)
     page.route("**/suggest", without_food)
     write(page, TEXT)
     search, options = page.get_by_role("combobox", name="Add a missing tag"), page.get_by_role("option")
@@ -271,8 +274,7 @@ def test_a_vocabulary_that_is_given_takes_no_new_tags(visit, kept, tmp_path):
 # ------------------------------------------------------------------ words
 
 
-def test_the_words_of_a_tag_light_up(visit, address):
-    page = visit(address)
+def test_the_words_of_a_tag_light_up(page):
     write(page, TEXT)
     assert lit(page) == []
     row(page, "pets").hover()
@@ -293,9 +295,8 @@ def test_the_words_of_a_tag_light_up(visit, address):
     assert lit(page) == []
 
 
-def test_a_long_text_lights_up_where_its_words_are(visit, address):
+def test_a_long_text_lights_up_where_its_words_are(page):
     """It is shown in blocks, of which only those change that must: a browser takes seconds to lay out a megabyte."""
-    page = visit(address)
     line = "\tمرحبا بالعالم, some other words 😀\n\n" + "and " * 60 + "\n"
     text = "\n" + line * 400 + "a dog\n" + line * 400 + "more fur\n\n"
     write(page, text)
@@ -341,8 +342,7 @@ def test_a_text_that_was_there_before_the_server_answered(visit, address):
 # ------------------------------------------------------------------ without a mouse
 
 
-def test_by_keyboard_alone(visit, address, kept):
-    page = visit(address)
+def test_by_keyboard_alone(page, kept):
     expect(page.locator("#learnt")).to_be_visible()
     for _ in range(5):
         if page.evaluate("document.activeElement.id") == "text":
@@ -384,8 +384,7 @@ def test_by_keyboard_alone(visit, address, kept):
     expect(row(page, added)).not_to_have_attribute("data-answer", "accepted")
 
 
-def test_everything_has_a_name(visit, address):
-    page = visit(address)
+def test_everything_has_a_name(page):
     write(page, TEXT)
     unnamed = page.evaluate(
         """Array.from(document.querySelectorAll("button, input:not([hidden]), textarea, select"))
@@ -406,8 +405,7 @@ def test_everything_has_a_name(visit, address):
 # ------------------------------------------------------------------ texts and tags are text
 
 
-def test_markup_is_shown_as_text(visit, address, kept):
-    page = visit(address)
+def test_markup_is_shown_as_text(page, kept):
     text = f"zebra yacht xylophone {' '.join(HOSTILE)} <svg onload=alert(4)> \u202e dog"
     write(page, text)
     shown = page.locator(".row bdi").all_inner_texts()
@@ -712,8 +710,7 @@ def test_every_press_of_a_key_moves_by_one_text(visit, queued):
     expect(page.locator(".row bdi").first).to_have_text("drinks")
 
 
-def test_files_are_opened_and_dropped(visit, address, tmp_path):
-    page = visit(address)
+def test_files_are_opened_and_dropped(page, tmp_path):
     expect(page.locator("#learnt")).to_be_visible()
     (tmp_path / "text.txt").write_text("a dog with für", encoding="utf-8")
     (tmp_path / "other.txt").write_bytes("für".encode("latin-1"))

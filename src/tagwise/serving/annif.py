@@ -25,7 +25,7 @@ from starlette.requests import ClientDisconnect
 
 from tagwise._version import __version__
 from tagwise.serving.api import json_response
-from tagwise.serving.errors import documented
+from tagwise.serving.errors import Route, documented
 from tagwise.serving.service import Service
 from tagwise.serving.taggers import Loaded, ServedTagger
 from tagwise.text.suggestion import Request as Asked
@@ -111,28 +111,28 @@ _PROJECT = {
 
 def annif_router_of(service: Service) -> APIRouter:
     """The routes of Annif's API."""
-    router = APIRouter(prefix="/v1", tags=["Annif's API"])
-
+    router = APIRouter(prefix="/v1", tags=["Annif's API"], route_class=Route)
     about = {"title": "tagwise, by Annif's REST API", "version": __version__}
+    refused = 400, 403, 404, 415, 422, 503
 
-    @router.get("/", summary="What answers here", responses=documented(example=about))
+    @router.get("/", responses=documented(example=about))
     async def information() -> Response:
+        """Name and version of the server."""
         return json_response(about)
 
-    vocabs = documented(example={"vocabs": [_PROJECT["vocab"]]})
-
-    @router.get("/vocabs", summary="The tags of each tagger as a vocabulary", responses=vocabs)
+    @router.get("/vocabs", responses=documented(example={"vocabs": [_PROJECT["vocab"]]}))
     async def vocabularies() -> Response:
-        return json_response({"vocabs": [_vocabulary(one) for one in service.taggers.values()]})
+        """The tags of each tagger as a vocabulary."""
+        return json_response({"vocabs": [_described(one)["vocab"] for one in service.taggers.values()]})
 
-    @router.get("/projects", summary="The taggers", responses=documented(example={"projects": [_PROJECT]}))
+    @router.get("/projects", responses=documented(example={"projects": [_PROJECT]}))
     async def projects() -> Response:
+        """The taggers."""
         return json_response({"projects": [_described(one) for one in service.taggers.values()]})
 
-    one_of_them = documented(404, example=_PROJECT)
-
-    @router.get("/projects/{project_id}", summary="One of the taggers", responses=one_of_them)
+    @router.get("/projects/{project_id}", responses=documented(404, example=_PROJECT))
     async def project(project_id: str) -> Response:
+        """A tagger."""
         return json_response(_described(service.tagger(project_id)))
 
     async def suggested(project_id: str, texts: list[str], choice: _Choice) -> list[dict[str, Any]]:
@@ -146,32 +146,26 @@ def annif_router_of(service: Service) -> APIRouter:
 
     @router.post(
         "/projects/{project_id}/suggest",
-        summary="Suggest tags for a text",
-        responses=documented(400, 403, 404, 415, 422, 503, example={"results": [_RESULT]}),
-        openapi_extra={
-            "requestBody": {"required": True, "content": {_FORM: {"schema": _Text.model_json_schema()}}},
-        },
+        responses=documented(*refused, example={"results": [_RESULT]}),
+        openapi_extra={"requestBody": {"required": True, "content": {_FORM: {"schema": _Text.model_json_schema()}}}},
     )
     async def suggest(project_id: str, asked: Annotated[_Text, Depends(_form)]) -> Response:
+        """Suggest tags for a text."""
         return json_response((await suggested(project_id, [asked.text], asked))[0])
 
-    @router.post(
-        "/projects/{project_id}/suggest-batch",
-        summary=f"Suggest tags for up to {MOST_DOCUMENTS} texts",
-        responses=documented(400, 403, 404, 415, 422, 503, example=[{"results": [_RESULT], "document_id": "doc-1"}]),
-    )
+    answers = documented(*refused, example=[{"results": [_RESULT], "document_id": "doc-1"}])
+
+    @router.post("/projects/{project_id}/suggest-batch", responses=answers)
     async def suggest_batch(project_id: str, body: Documents, choice: Annotated[_Choice, Query()]) -> Response:
+        """Suggest tags for up to 32 texts."""
         rows = await suggested(project_id, [one.text for one in body.documents], choice)
         return json_response([{**row, "document_id": one.document_id} for one, row in zip(body.documents, rows)])
 
-    @router.post(
-        "/projects/{project_id}/learn",
-        status_code=204,
-        summary="Say which tags are right: they become accepted tags of the feedback, and all others stay unknown",
-        response_class=Response,
-        responses=documented(400, 403, 404, 415, 422, 503, 507),
-    )
+    stored = documented(*refused, 507)
+
+    @router.post("/projects/{project_id}/learn", status_code=204, response_class=Response, responses=stored)
     async def learn(project_id: str, documents: list[IndexedDocument]) -> Response:
+        """Say which tags are right: they become accepted tags of the feedback, and all others stay unknown."""
         served = service.tagger(project_id)
         answers = [
             {"text": one.text, "accepted": list(dict.fromkeys(_tag(subject.uri) for subject in one.subjects))}
@@ -202,24 +196,20 @@ async def _form(request: Request) -> _Text:
         raise HTTPException(400, "The form has more than 1,000 fields.") from None
 
 
-def _vocabulary(served: ServedTagger) -> dict[str, Any]:
+def _described(served: ServedTagger) -> dict[str, Any]:
     loaded = served.loaded
-    return {
+    vocabulary = {
         "vocab_id": served.name,
         "languages": [] if loaded is None else [_LANGUAGE],
         "size": None if loaded is None else len(loaded.tagger.tags_),
         "loaded": loaded is not None,
     }
-
-
-def _described(served: ServedTagger) -> dict[str, Any]:
-    loaded = served.loaded
     return {
         "project_id": served.name,
         "name": served.name,
         "language": _LANGUAGE,
         "backend": {"backend_id": "tagwise"},
-        "vocab": _vocabulary(served),
+        "vocab": vocabulary,
         "vocab_language": _LANGUAGE,
         "is_trained": loaded is not None,
         "modification_time": None if loaded is None else loaded.saved_at.isoformat(),
@@ -227,19 +217,18 @@ def _described(served: ServedTagger) -> dict[str, Any]:
 
 
 def _results(row: list[Suggestion], loaded: Loaded, threshold: float) -> list[dict[str, Any]]:
-    scored = sorted(((_probability(one), one.tag) for one in row), key=lambda one: -one[0])
+    """Subjects with their probabilities, the best first.
+
+    Where there is none, it is 1 / (1 + e⁻ˢ) of the score s: in the same order, and 0.5 at the border.
+    """
+    found = [
+        (one.tag, (1 + math.tanh(one.score / 2)) / 2 if one.probability is None else one.probability) for one in row
+    ]
     return [
         {"uri": uri_of(tag), "label": loaded.names.get(tag, tag), "notation": None, "score": score}
-        for score, tag in scored
+        for tag, score in sorted(found, key=lambda one: -one[1])
         if score >= threshold
     ]
-
-
-def _probability(suggestion: Suggestion) -> float:
-    """The probability; where there is none, 1 / (1 + e⁻ˢ) of the score s: in the same order, and 0.5 at the border."""
-    if suggestion.probability is not None:
-        return suggestion.probability
-    return (1 + math.tanh(suggestion.score / 2)) / 2
 
 
 def _tag(uri: str) -> str:

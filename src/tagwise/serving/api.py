@@ -10,9 +10,8 @@ from fastapi import APIRouter, Path, Query
 from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from starlette.exceptions import HTTPException
 
-from tagwise.serving.errors import documented
+from tagwise.serving.errors import Route, documented, unavailable
 from tagwise.serving.feedback import Tally
 from tagwise.serving.service import Service
 from tagwise.serving.taggers import Loaded, ServedTagger
@@ -86,18 +85,12 @@ class FeedbackRequest(BaseModel):
         return self
 
 
+_TAG = {"tag": "web::server", "name": "Web server"}
+_WORDS = {"words": [{"word": "web", "share": 0.6}]}
 _SUGGESTED = {
     "tagger": "packages",
     "version": "3f2a9c01b7de",
-    "suggestions": [
-        {
-            "tag": "web::server",
-            "name": "Web server",
-            "probability": 0.93,
-            "score": 0.43,
-            "words": [{"word": "web", "share": 0.6}],
-        }
-    ],
+    "suggestions": [{**_TAG, "probability": 0.93, "score": 0.43, **_WORDS}],
 }
 _QUEUED = {
     "number": 1,
@@ -123,24 +116,13 @@ _DESCRIBED = {
 
 
 def router_of(service: Service) -> APIRouter:
-    """The routes of the API."""
-    router = APIRouter()
-    add_tagger_routes(router, service)
-    add_feedback_routes(router, service)
-    add_operation_routes(router, service)
-    return router
+    """The routes of the API; their names are the kinds of requests in /metrics."""
+    router, operation = APIRouter(), APIRouter(tags=["operation"], route_class=Route)
+    taggers_router = APIRouter(prefix="/v1/taggers", tags=["taggers"], route_class=Route)
 
-
-def add_tagger_routes(router: APIRouter, service: Service) -> None:
-    """Suggestions, and what is served."""
-
-    @router.post(
-        "/v1/taggers/{name}/suggest",
-        tags=["taggers"],
-        summary="Suggest tags for one text or several",
-        responses=documented(400, 403, 404, 415, 422, 503, example=_SUGGESTED),
-    )
+    @taggers_router.post("/{name}/suggest", responses=documented(400, 403, 404, 415, 422, 503, example=_SUGGESTED))
     async def suggest(name: TaggerName, request: SuggestRequest) -> Response:
+        """Suggest tags for one text or several."""
         texts = request.texts or [request.text or ""]
         asked = Request(request.top, explain=request.explain, min_probability=request.threshold)
         loaded, found = await service.tagger(name).ask(texts, asked)
@@ -150,163 +132,110 @@ def add_tagger_routes(router: APIRouter, service: Service) -> None:
             body = _suggested(name, request, found, loaded)
         return Response(body, media_type="application/json")
 
-    @router.get(
-        "/v1/taggers",
-        tags=["taggers"],
-        summary="What is served",
-        responses=documented(example={"taggers": [_DESCRIBED]}),
-    )
+    @taggers_router.get("", responses=documented(example={"taggers": [_DESCRIBED]}))
     async def taggers() -> Response:
+        """Served taggers."""
         return json_response({"taggers": [_described(one) for one in service.taggers.values()]})
 
-    @router.get(
-        "/v1/taggers/{name}",
-        tags=["taggers"],
-        summary="One of the taggers",
-        responses=documented(404, example=_DESCRIBED),
-    )
+    @taggers_router.get("/{name}", responses=documented(404, example=_DESCRIBED))
     async def tagger(name: TaggerName) -> Response:
+        """A tagger."""
         return json_response(_described(service.tagger(name)))
 
-    @router.get(
-        "/v1/taggers/{name}/tags",
-        tags=["taggers"],
-        summary="Search the tags",
-        responses=documented(404, 422, 503, example={"tags": [{"tag": "web::server", "name": "Web server"}]}),
-    )
+    @taggers_router.get("/{name}/tags", responses=documented(404, 422, 503, example={"tags": [_TAG]}))
     async def tags(
         name: TaggerName,
         q: Annotated[str, Query(max_length=200, description="Part of a tag or of its name.")] = "",
         limit: Annotated[int, Query(ge=1, le=1000)] = 20,
     ) -> Response:
+        """Search the tags."""
         loaded = service.tagger(name).ready()
         found = await asyncio.to_thread(lambda: loaded.search.find(q, limit))
         return json_response({"tags": [{"tag": tag, "name": loaded.names.get(tag)} for tag in found]})
 
-    @router.post(
-        "/v1/taggers/{name}/reload",
-        tags=["taggers"],
-        summary="Load what the folder holds now; other processes do so within a second or two",
-        responses=documented(403, 404, 503, example=_DESCRIBED),
-    )
+    @taggers_router.post("/{name}/reload", responses=documented(403, 404, 503, example=_DESCRIBED))
     async def reload(name: TaggerName) -> Response:
+        """Load the model that the folder holds now; other processes follow within a second or two."""
         served = service.tagger(name)
         if not await served.reload():
-            sentence = f"The model does not load, and the old one stays: {served.error}"
-            raise HTTPException(503, sentence, {"Retry-After": "5"})
+            raise unavailable(f"The model does not load, and the old one stays: {served.error}")
         return json_response(_described(served))
 
+    stored = documented(400, 403, 404, 415, 422, 503, 507)
 
-def add_feedback_routes(router: APIRouter, service: Service) -> None:
-    """Answers, and the texts to work through."""
-
-    @router.post(
-        "/v1/taggers/{name}/feedback",
-        status_code=204,
-        tags=["taggers"],
-        summary="Say which tags are right and which are wrong",
-        response_class=Response,
-        responses=documented(400, 403, 404, 415, 422, 503, 507),
-    )
+    @taggers_router.post("/{name}/feedback", status_code=204, response_class=Response, responses=stored)
     async def feedback(name: TaggerName, request: FeedbackRequest) -> Response:
+        """Say which tags are right and which are wrong."""
         given = {key: value for key, value in request.model_dump().items() if value not in (None, [])}
         await service.keep(service.tagger(name), given)
         return Response(status_code=204)
 
-    @router.get(
-        "/v1/taggers/{name}/feedback",
-        tags=["taggers"],
-        summary="How much was answered so far",
-        responses=documented(404, 503, example={"kept": True, "texts": 12, "accepted": 30, "rejected": 9}),
-    )
-    async def answered(name: TaggerName) -> Response:
-        served = service.tagger(name)
-        counts = await service.look(lambda tally: tally.counts(served.name))
-        return json_response({"kept": service.feedback is not None, **counts})
+    counts = {"kept": True, "texts": 12, "accepted": 30, "rejected": 9}
 
-    @router.get(
-        "/v1/taggers/{name}/queue",
-        tags=["taggers"],
-        summary="How far the texts to work through are done",
-        responses=documented(404, 503, example={"texts": 200, "answered": 12, "next": 13}),
-    )
+    @taggers_router.get("/{name}/feedback", responses=documented(404, 503, example=counts))
+    async def answered(name: TaggerName) -> Response:
+        """Number of answers so far."""
+        served = service.tagger(name)
+        found = await service.look(lambda tally: tally.counts(served.name))
+        return json_response({"kept": service.feedback is not None, **found})
+
+    done = {"texts": 200, "answered": 12, "next": 13}
+
+    @taggers_router.get("/{name}/queue", responses=documented(404, 503, example=done))
     async def queue(name: TaggerName) -> Response:
+        """Progress through the texts of the queue."""
         served, texts = service.tagger(name), service.queue
 
         def left(tally: Tally) -> list[int]:
             return [place for place, one in enumerate(texts, 1) if not tally.on(served.name, one.key)]
 
         waiting = await service.look(left)
-        done = {"answered": len(texts) - len(waiting), "next": waiting[0] if waiting else None}
-        return json_response({"texts": len(texts), **done})
+        next_one = waiting[0] if waiting else None
+        return json_response({"texts": len(texts), "answered": len(texts) - len(waiting), "next": next_one})
 
-    @router.get(
-        "/v1/taggers/{name}/queue/{number}",
-        tags=["taggers"],
-        summary="One of the texts to work through, with the answers on it",
-        responses=documented(404, 422, 503, example=_QUEUED),
-    )
+    @taggers_router.get("/{name}/queue/{number}", responses=documented(404, 422, 503, example=_QUEUED))
     async def queued(name: TaggerName, number: Annotated[int, Path(description="From 1.")]) -> Response:
+        """A text of the queue, with the answers on it."""
         served, one = service.tagger(name), service.queued(number)
         answers = await service.look(lambda tally: dict(tally.on(served.name, one.key) or {}))
-        given = {
-            "accepted": [tag for tag, right in answers.items() if right],
-            "rejected": [tag for tag, right in answers.items() if not right],
-        }
-        return json_response({"number": number, "id": one.id, "text": one.text, "asked": list(one.asked), **given})
+        accepted, rejected = ([tag for tag, right in answers.items() if right is wanted] for wanted in (True, False))
+        given = {"number": number, "id": one.id, "text": one.text, "asked": list(one.asked)}
+        return json_response({**given, "accepted": accepted, "rejected": rejected})
 
-
-def add_operation_routes(router: APIRouter, service: Service) -> None:
-    """Whether the server lives, is ready, and what it has counted."""
-
-    @router.head("/healthz", include_in_schema=False)
-    @router.get(
-        "/healthz",
-        tags=["operation"],
-        summary="Whether the server lives",
-        responses=documented(example={"status": "ok"}),
-    )
+    @operation.head("/healthz", include_in_schema=False)
+    @operation.get("/healthz", responses=documented(example={"status": "ok"}))
     async def healthz() -> Response:
+        """Whether the server is alive."""
         return json_response({"status": "ok"})
 
-    @router.head("/readyz", include_in_schema=False)
-    @router.get(
-        "/readyz",
-        tags=["operation"],
-        summary="Whether all taggers are loaded",
-        responses={
-            **documented(example={"ready": True, "taggers": [_DESCRIBED]}),
-            503: {"description": "Some tagger is not loaded."},
-        },
-    )
-    async def readyz() -> Response:
-        taggers = [_described(one) for one in service.taggers.values()]
-        ready = all(one["ready"] for one in taggers)
-        return json_response({"ready": ready, "taggers": taggers}, 200 if ready else 503)
+    unready: dict[int | str, dict[str, Any]] = {503: {"description": "Some tagger is not loaded."}}
 
-    @router.get(
-        "/metrics",
-        tags=["operation"],
-        summary="Counts for Prometheus",
-        response_class=PlainTextResponse,
-        responses=documented(),
-    )
+    @operation.head("/readyz", include_in_schema=False)
+    @operation.get("/readyz", responses=documented(example={"ready": True, "taggers": [_DESCRIBED]}) | unready)
+    async def readyz() -> Response:
+        """Whether all taggers are loaded."""
+        found = [_described(one) for one in service.taggers.values()]
+        ready = all(one["ready"] for one in found)
+        return json_response({"ready": ready, "taggers": found}, 200 if ready else 503)
+
+    @operation.get("/metrics", response_class=PlainTextResponse, responses=documented())
     async def metrics() -> Response:
+        """Counts for Prometheus."""
         return Response(service.monitoring.page(), media_type=CONTENT_TYPE_LATEST)
+
+    router.include_router(taggers_router)
+    router.include_router(operation)
+    return router
 
 
 def json_response(body: Any, status: int = 200) -> Response:
     """A response with a body in JSON."""
-    return Response(_bytes(_json(body)), status, media_type="application/json")
+    return Response(to_json(body).encode(errors="replace"), status, media_type="application/json")
 
 
-def _json(value: Any) -> str:
+def to_json(value: Any) -> str:
+    """A value as JSON; halves of surrogate pairs, which texts may hold, are still to be replaced, as UTF-8 has none."""
     return json.dumps(value, ensure_ascii=False)
-
-
-def _bytes(text: str) -> bytes:
-    # Halves of surrogate pairs, which texts in JSON may hold, have no bytes in UTF-8.
-    return text.encode(errors="replace")
 
 
 def _suggested(name: str, request: SuggestRequest, found: list[list[Suggestion]], loaded: Loaded) -> bytes:
@@ -318,8 +247,9 @@ def _suggested(name: str, request: SuggestRequest, found: list[list[Suggestion]]
         if request.places and request.explain:
             words = {word["word"] for one in row["suggestions"] for word in one["words"]}
             row["places"] = {word: places[:MOST_PLACES] for word, places in places_of(text, words).items()}
-        rows.append(_json(row if request.texts else {**head, **row}))
-    return _bytes(f'{_json(head)[:-1]}, "results": [{", ".join(rows)}]}}' if request.texts else rows[0])
+        rows.append(to_json(row if request.texts else {**head, **row}))
+    answer = f'{to_json(head)[:-1]}, "results": [{", ".join(rows)}]}}' if request.texts else rows[0]
+    return answer.encode(errors="replace")
 
 
 def _shown(suggestion: Suggestion, loaded: Loaded) -> dict[str, Any]:

@@ -1,20 +1,17 @@
-"""Requests that arrive together are answered together: one call of the model for all texts that wait."""
+"""Requests that arrive together are answered together: one call for all that wait."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from tagwise.text.suggestion import Request
+__all__ = ["Batches", "BusyError"]
 
-__all__ = ["LONG", "Batches", "BusyError"]
-
-LONG = 1 << 14
-"""Characters of a text that count as one text more, so that limits on the number of texts limit memory too."""
-
+Key = TypeVar("Key")
+Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
@@ -23,50 +20,59 @@ class BusyError(Exception):
 
 
 @dataclass(eq=False)
-class _Waiting(Generic[Answer]):
-    texts: Sequence[str]
+class _Waiting(Generic[Key, Item, Answer]):
+    key: Key
+    items: Sequence[Item]
     size: int
-    request: Request
-    answer: asyncio.Future[list[list[Answer]]]
+    answer: asyncio.Future[list[Answer]]
+
+    def settle(self, found: list[Answer] | Exception) -> None:
+        """Give an answer, or the error, unless the client has gone."""
+        if self.answer.done():
+            return
+        if isinstance(found, Exception):
+            self.answer.set_exception(found)
+        else:
+            self.answer.set_result(found)
 
 
-class Batches(Generic[Answer]):
-    """Gathers texts while the model answers others, and passes them on as soon as it is free.
+class Batches(Generic[Key, Item, Answer]):
+    """Gathers items while others are answered, and passes on those of one key as soon as that is done.
 
-    So a text that comes alone is answered at once, and the more come, the larger are the batches. ``answer(texts,
-    request)`` is called in ``executor``, for at most ``most_texts`` at a time or those of one request, with the
-    largest ``top`` that one of them asks for; each gets its own, or none after so many ``seconds``. Long texts count as
-    several.
+    So an item that comes alone is answered at once, and the more come, the larger are the batches. ``answer(key,
+    items)`` is called in ``executor``, for items of a size of at most ``most`` together or those of one request. Who
+    asks gets no answer after so many ``seconds``.
     """
 
     def __init__(
         self,
-        answer: Callable[[list[str], Request], list[list[Answer]]],
+        answer: Callable[[Key, list[Item]], list[Answer]],
         executor: Executor,
         *,
-        most_texts: int = 256,
+        most: int = 256,
         most_waiting: int = 4096,
         seconds: float = 30.0,
+        busy: str = "Too many texts wait for their answers",
     ) -> None:
         self._answer, self._executor = answer, executor
-        self._most_texts, self._most_waiting, self._seconds = most_texts, most_waiting, seconds
-        self._queue: list[_Waiting[Answer]] = []
+        self._most, self._most_waiting, self._seconds, self._busy = most, most_waiting, seconds, busy
+        self._queue: list[_Waiting[Key, Item, Answer]] = []
         self._size = 0
         self._task: asyncio.Task[None] | None = None
 
-    async def ask(self, texts: Sequence[str], request: Request) -> list[list[Answer]]:
-        """The answer for each text; raises :class:`BusyError` where too many wait, TimeoutError where it comes late."""
-        size = len(texts) + sum(map(len, texts)) // LONG
+    async def ask(self, key: Key, items: Sequence[Item], size: int | None = None) -> list[Answer]:
+        """The answer for each item; raises :class:`BusyError` where too many wait, TimeoutError where it comes late."""
+        size = len(items) if size is None else size
         if self._size and self._size + size > self._most_waiting:
-            raise BusyError("Too many texts wait for their answers")
+            raise BusyError(self._busy)
         loop = asyncio.get_running_loop()
-        waiting: _Waiting[Answer] = _Waiting(texts, size, request, loop.create_future())
+        waiting: _Waiting[Key, Item, Answer] = _Waiting(key, items, size, loop.create_future())
         self._queue.append(waiting)
         self._size += size
         if self._task is None:
             self._task = asyncio.create_task(self._work())
         # A timer takes a fifth of the time of asyncio.wait_for, which makes a task.
-        timer = loop.call_later(self._seconds, _settle, waiting.answer, asyncio.TimeoutError())
+        timer = loop.call_later(self._seconds, waiting.settle, asyncio.TimeoutError())
         try:
             return await waiting.answer
         finally:  # also where the one who asked has given up: then others have its place
@@ -78,43 +84,30 @@ class Batches(Generic[Answer]):
         await asyncio.sleep(0)  # those that arrived in the same moment
         try:
             while batch := self._next_batch():
-                texts = [text for one in batch for text in one.texts]
-                request = replace(batch[0].request, top=max(one.request.top for one in batch))
+                items = [item for one in batch for item in one.items]
                 try:
-                    found = await loop.run_in_executor(self._executor, self._answer, texts, request)
+                    found = iter(await loop.run_in_executor(self._executor, self._answer, batch[0].key, items))
                 except Exception as error:
                     for one in batch:
-                        _settle(one.answer, error)
-                    continue
-                rows = iter(found)
-                for one in batch:
-                    _settle(one.answer, [next(rows)[: one.request.top] for _ in one.texts])
+                        one.settle(error)
+                else:
+                    for one in batch:
+                        one.settle([next(found) for _ in one.items])
         finally:
             self._task = None
 
-    def _next_batch(self) -> list[_Waiting[Answer]]:
+    def _next_batch(self) -> list[_Waiting[Key, Item, Answer]]:
         """The first that waits, and those behind it that can be answered with it; empty where none waits."""
-        batch: list[_Waiting[Answer]] = []
-        left: list[_Waiting[Answer]] = []
+        batch: list[_Waiting[Key, Item, Answer]] = []
+        left: list[_Waiting[Key, Item, Answer]] = []
         size = 0
         for one in self._queue:
             if one.answer.done():  # its client has gone
                 continue
-            same = not batch or replace(one.request, top=batch[0].request.top) == batch[0].request
-            if same and (not batch or size + one.size <= self._most_texts):
+            if not batch or (one.key == batch[0].key and size + one.size <= self._most):
                 batch.append(one)
                 size += one.size
             else:
                 left.append(one)
         self._queue = left
         return batch
-
-
-def _settle(answer: asyncio.Future[list[list[Answer]]], found: list[list[Answer]] | Exception) -> None:
-    """Give an answer, or the error, unless its client has gone."""
-    if answer.done():
-        return
-    if isinstance(found, Exception):
-        answer.set_exception(found)
-    else:
-        answer.set_result(found)

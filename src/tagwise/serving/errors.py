@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from tagwise.data.records import kind_of
 from tagwise.exceptions import TagwiseError
 from tagwise.serving.batches import BusyError
 
-__all__ = ["MEDIA_TYPE", "documented", "handle_errors", "problem", "unexpected"]
+__all__ = ["UNEXPECTED", "Route", "documented", "handle_errors", "problem", "unavailable"]
 
 MEDIA_TYPE = "application/problem+json"
+
+UNEXPECTED = "Something went wrong in the server; its log says where."
+"""The sentence on a request that ended with an error of the server."""
 
 _MEANINGS = {
     400: "The body cannot be read.",
@@ -55,9 +59,17 @@ def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) 
     return Response(content, status, None if headers is None else dict(headers), MEDIA_TYPE)
 
 
-def unexpected() -> Response:
-    """The response to a request that ended with an error of the server."""
-    return problem(500, "Something went wrong in the server; its log says where.")
+def unavailable(sentence: str) -> HTTPException:
+    """The error for a request that may be answered a little later."""
+    return HTTPException(503, sentence, {"Retry-After": "5"})
+
+
+class Route(APIRoute):
+    """A route whose docstring is its summary in the description of the API: a sentence is all there is to say."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, endpoint, **options)
+        self.summary = self.description.removesuffix(".")
 
 
 def documented(*statuses: int, example: Any = None) -> dict[int | str, dict[str, Any]]:
@@ -108,7 +120,7 @@ def handle_errors(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def broken(request: Request, error: Exception) -> Response:
-        return unexpected()  # the guard logs it
+        return problem(500, UNEXPECTED)  # the guard logs it
 
 
 def _sentence(fault: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,8 @@ from tagwise.data.streams import checked_path
 from tagwise.data.tables import TableReader
 from tagwise.exceptions import InvalidInputError
 from tagwise.progress import counted
-from tagwise.serving.batches import BusyError
+from tagwise.serving.batches import Batches
+from tagwise.serving.errors import unavailable
 
 __all__ = ["FeedbackStore", "Queued", "Tally", "key_of", "read_queue"]
 
@@ -34,10 +36,16 @@ class FeedbackStore:
     """A file of feedback; a record is on the device when :meth:`keep` returns."""
 
     def __init__(self, path: str, most_waiting: int = 4096) -> None:
-        self._file, self._most_waiting = FeedbackFile(path), most_waiting
+        self._file = FeedbackFile(path)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="tagwise-feedback")
-        self._waiting: list[tuple[bytes, asyncio.Future[None]]] = []
-        self._task: asyncio.Task[None] | None = None
+        self._waiting: Batches[None, bytes, None] = Batches(
+            self._append,
+            self._writer,
+            most=most_waiting,
+            most_waiting=most_waiting,
+            seconds=math.inf,
+            busy="Too many answers wait to be stored",
+        )
         self._looking = asyncio.Lock()
         self._tally, self._counted = Tally(), Place()
 
@@ -46,38 +54,18 @@ class FeedbackStore:
 
         Raises InvalidInputError for one that a reader of the file would refuse, and BusyError where too many wait.
         """
-        if len(self._waiting) >= self._most_waiting:
-            raise BusyError("Too many answers wait to be stored")
-        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((b"".join(map(feedback_line, records)), stored))
-        if self._task is None:
-            self._task = asyncio.create_task(self._write())
-        # A client that goes away does not take the record of another with it, nor its own.
-        await asyncio.shield(stored)
+        lines = b"".join(map(feedback_line, records))
+        # A client that goes away does not take its record with it.
+        await asyncio.shield(self._waiting.ask(None, [lines]))
 
-    async def _write(self) -> None:
-        loop = asyncio.get_running_loop()
+    def _append(self, key: None, lines: list[bytes]) -> list[None]:
         try:
-            while self._waiting:
-                batch, self._waiting = self._waiting, []
-                problem: Exception | None = None
-                try:
-                    await loop.run_in_executor(self._writer, self._file.append, [line for line, _ in batch])
-                except OSError as error:
-                    reason = error.strerror or str(error)
-                    log.error("%s: feedback could not be stored: %s.", self._file.path, reason)
-                    problem = HTTPException(507, f"The answer could not be stored: {reason}. Send it again later.")
-                except Exception as error:  # nobody may wait for ever
-                    problem = error
-                for _, stored in batch:
-                    if stored.done():
-                        continue
-                    if problem is None:
-                        stored.set_result(None)
-                    else:
-                        stored.set_exception(problem)
-        finally:
-            self._task = None
+            self._file.append(lines)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            log.error("%s: feedback could not be stored: %s.", self._file.path, reason)
+            raise HTTPException(507, f"The answer could not be stored: {reason}. Send it again later.") from None
+        return [None] * len(lines)
 
     async def look(self, ask: Callable[[Tally], Found]) -> Found:
         """The answer of the tally, over all records of the file, those of other processes included.
@@ -88,8 +76,7 @@ class FeedbackStore:
             try:
                 return await asyncio.to_thread(self._counted_up, ask)
             except OSError as failure:
-                sentence = f"The answers cannot be read: {failure.strerror or failure}."
-                raise HTTPException(503, sentence, {"Retry-After": "5"}) from None
+                raise unavailable(f"The answers cannot be read: {failure.strerror or failure}.") from None
 
     def _counted_up(self, ask: Callable[[Tally], Found]) -> Found:
         place = self._writer.submit(self._file.place, self._counted).result()

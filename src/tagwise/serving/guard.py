@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tagwise.progress import counted
-from tagwise.serving.errors import problem, unexpected
+from tagwise.serving.errors import UNEXPECTED, problem
 from tagwise.serving.monitoring import Monitoring
 from tagwise.serving.options import ServingOptions
 
@@ -72,10 +72,12 @@ class Guard:
         except Exception as error:
             self._report(scope, error)
             if not status:
-                await unexpected()(scope, receive, send_with_headers)
+                await problem(500, UNEXPECTED)(scope, receive, send_with_headers)
         finally:
             if status:
-                self._monitoring.count(*self._counted_as(scope), status, time.perf_counter() - started)
+                tagger, kind = self._counted_as(scope)
+                self._monitoring.requests.labels(tagger, kind, str(status)).inc()
+                self._monitoring.seconds.labels(tagger, kind).observe(time.perf_counter() - started)
 
     def _counted_as(self, scope: Scope) -> tuple[str, str]:
         """The tagger and the kind of a request; names that strangers make up are not among them."""

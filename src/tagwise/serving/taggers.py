@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException
 
 from tagwise.exceptions import InvalidInputError, ModelFormatError, TagwiseError
 from tagwise.serving.batches import Batches
+from tagwise.serving.errors import unavailable
 from tagwise.serving.monitoring import Monitoring
 from tagwise.serving.options import ServingOptions
 from tagwise.serving.tag_search import TagSearch
@@ -33,6 +34,9 @@ from tagwise.text.tags import has_entries
 __all__ = ["Loaded", "ServedTagger"]
 
 log = logging.getLogger("tagwise.serving")
+
+_LONG = 1 << 14
+"""Characters of a text that count as one text more, so that limits on the number of texts limit memory too."""
 
 # Words of a tagger that a text to warm it up is made of.
 _WARM_WORDS = 20
@@ -141,54 +145,57 @@ class ServedTagger:
         self.loaded: Loaded | None = None
         self.error: str | None = None
         """Why the model that is served is not the one that the folder holds now."""
-        self._options, self._monitoring, self._loader, self._predictor = options, monitoring, loader, predictor
-        self._batches: Batches[Suggestion] | None = None
+        self._options, self._monitoring, self._loader = options, monitoring, loader
+        self._batches: Batches[tuple[Loaded, Request], tuple[str, int], list[Suggestion]] = Batches(
+            self.answer,
+            predictor,
+            most=options.most_texts,
+            most_waiting=options.most_waiting,
+            seconds=options.seconds,
+        )
         self._seen: list[tuple[object, ...]] | None = None
         self._reloading = asyncio.Lock()
 
     def ready(self) -> Loaded:
         """The model that answers now, or status 503."""
         if self.loaded is None:
-            sentence = f"{self.name} has no model yet: {self.error or 'it is being loaded.'}"
-            raise HTTPException(503, sentence, {"Retry-After": "5"})
+            raise unavailable(f"{self.name} has no model yet: {self.error or 'it is being loaded.'}")
         return self.loaded
 
     async def ask(self, texts: list[str], request: Request) -> tuple[Loaded, list[list[Suggestion]]]:
         """The suggestions for each text, and the model that made them."""
-        options, loaded, batches = self._options, self.ready(), self._batches
-        assert batches is not None
+        options, loaded = self._options, self.ready()
+        fault = ""
         if len(texts) > options.most_texts:
-            sentence = (
-                f"texts: {len(texts):,} texts, but one request may hold {options.most_texts}; send them in parts."
-            )
-            raise HTTPException(422, sentence)
-        if request.min_probability is not None and not loaded.probabilistic:
-            raise HTTPException(
-                422,
-                f"threshold: the scores of {self.name} are not probabilities; leave it out, or train with tagwise "
-                "train --validation.",
-            )
-        if request.explain and not loaded.explainable:
-            raise HTTPException(
-                422, f"explain: the model of {self.name} cannot say which words speak for a tag; leave it out."
-            )
+            fault = f"texts: {len(texts):,} texts, but one request may hold {options.most_texts}; send them in parts."
+        elif request.min_probability is not None and not loaded.probabilistic:
+            fault = f"threshold: the scores of {self.name} are not probabilities; leave it out, or train with tagwise "
+            fault += "train --validation."
+        elif request.explain and not loaded.explainable:
+            fault = f"explain: the model of {self.name} cannot say which words speak for a tag; leave it out."
+        if fault:
+            raise HTTPException(422, fault)
         if options.log_texts:
             for text in texts:
                 log.info("%s was asked for tags of %r", self.name, text)
         try:
-            return loaded, await batches.ask(texts, request)
+            size = len(texts) + sum(map(len, texts)) // _LONG
+            key, asked = (loaded, replace(request, top=0)), [(text, request.top) for text in texts]
+            return loaded, await self._batches.ask(key, asked, size)
         except asyncio.TimeoutError:
-            sentence = f"The answer took more than {options.seconds:g} seconds; send fewer texts at a time."
-            raise HTTPException(503, sentence, {"Retry-After": "5"}) from None
+            late = f"The answer took more than {options.seconds:g} seconds; send fewer texts at a time."
+            raise unavailable(late) from None
 
-    def answer(self, loaded: Loaded, texts: list[str], request: Request) -> list[list[Suggestion]]:
-        """The suggestions of a model for a batch.
+    def answer(self, key: tuple[Loaded, Request], asked: list[tuple[str, int]]) -> list[list[Suggestion]]:
+        """The suggestions of a model for texts, each with the number of tags that are wanted.
 
         Tags that are numbers are written as text: answers come back as text too, and tables hold nothing else.
         """
-        X = loaded.tagger.transform(texts)
-        self._monitoring.note_texts(self.name, len(texts), int(np.count_nonzero(~has_entries(X))))
-        found = loaded.tagger.suggest_features(X, **vars(request))
+        loaded, request = key
+        X = loaded.tagger.transform([text for text, _ in asked])
+        self._monitoring.texts_answered(self.name, len(asked), int(np.count_nonzero(~has_entries(X))))
+        most = replace(request, top=max(top for _, top in asked))
+        found = [row[:top] for row, (_, top) in zip(loaded.tagger.suggest_features(X, **vars(most)), asked)]
         if isinstance(loaded.tagger.tags_[0], str):
             return found
         return [[replace(one, tag=str(one.tag)) for one in row] for row in found]
@@ -204,14 +211,9 @@ class ServedTagger:
                 self._note(error)
                 return False
             old, self.loaded, self.error = self.loaded, new, None
-            self._batches = Batches(
-                partial(self.answer, new),
-                self._predictor,
-                most_texts=self._options.most_texts,
-                most_waiting=self._options.most_waiting,
-                seconds=self._options.seconds,
-            )
-            self._monitoring.note_model(self.name, new.version, new.loaded_at.timestamp())
+            if old is not None and old.version != new.version:
+                self._monitoring.model.labels(self.name, old.version).set(0)
+            self._monitoring.model.labels(self.name, new.version).set(new.loaded_at.timestamp())
             log.info("%s: serving version %s, %d tags.", self.name, new.version, len(new.tagger.tags_))
             if old is not None and old.source not in (self.folder, new.source):
                 shutil.rmtree(old.source, ignore_errors=True)  # processes that use it keep what they have mapped
@@ -241,11 +243,11 @@ class ServedTagger:
         self.error = sentence
 
 
-def _files(folder: Path) -> list[tuple[object, ...]]:
-    """Names, sizes, times and inodes of a folder's files: a new model changes them. Empty where there is no folder."""
+def _files(folder: Path) -> list[tuple[object, ...]] | None:
+    """Names, sizes, times and inodes of a folder's files: a new model changes them. None where there is no folder."""
     try:
         with os.scandir(folder) as entries:
             stats = [(entry.name, entry.stat(follow_symlinks=False)) for entry in entries]
     except OSError:
-        return []
+        return None
     return sorted((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats)

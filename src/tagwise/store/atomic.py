@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from tagwise.exceptions import InvalidInputError
 
@@ -107,15 +107,21 @@ def flush_folder(folder: str | os.PathLike[str]) -> None:
 
 
 @contextmanager
-def locked(file: Any) -> Iterator[None]:
-    """Keep other processes from an open file or folder; the system drops the lock when a process dies."""
-    # A file system without locks keeps nobody from writing.
-    with suppress(OSError):
-        if HAS_LOCKS:
-            flock(file, LOCK_EX)
+def locked(file: BinaryIO | Path) -> Iterator[None]:
+    """Keep other processes from an open file, or from a folder; the system drops the lock when a process dies.
+
+    A system or file system without locks keeps nobody from writing.
+    """
+    if not HAS_LOCKS:
+        yield
+        return
+    descriptor = os.open(file, os.O_RDONLY) if isinstance(file, Path) else file.fileno()
     try:
+        with suppress(OSError):
+            flock(descriptor, LOCK_EX)
         yield
     finally:
         with suppress(OSError):
-            if HAS_LOCKS:
-                flock(file, LOCK_UN)
+            flock(descriptor, LOCK_UN)
+        if isinstance(file, Path):
+            os.close(descriptor)

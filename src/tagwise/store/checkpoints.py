@@ -7,11 +7,12 @@ fit and what it has learnt. Specified in ``docs/checkpoints.md``.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -26,7 +27,7 @@ from tagwise.store.folder import (
     MANIFEST_NAME,
     ModelRecord,
     as_path,
-    parse_manifest,
+    check_destination,
     read_manifest,
     read_model,
     remove_model,
@@ -99,17 +100,6 @@ class Checkpoint:
 
         A fit that stopped before its first state was written has left nothing.
         """
-        if not self._is_taken():
-            return False
-        try:
-            manifest = parse_manifest(read_manifest(self.folder))
-        except ModelFormatError:
-            return True
-        values = manifest["values"]
-        # Fitted models stand beside what else is kept.
-        return manifest["class"] != _CLASS_NAME or values.get("kept") != {} or set(values) != {"history", "kept"}
-
-    def _is_taken(self) -> bool:
         return os.path.lexists(self.folder / MANIFEST_NAME)
 
     def discard(self) -> None:
@@ -122,112 +112,86 @@ class Checkpoint:
         """
         if not self.folder.is_dir():
             return
-        if self._is_taken() and not _CLASS_FIELD.search(read_manifest(self.folder)):
+        if self.exists() and not _CLASS_FIELD.search(read_manifest(self.folder)):
             raise InvalidInputError(f"{self.folder} holds something other than a checkpoint; nothing was removed.")
         remove_model(self.folder)
 
     def open(self, identity: Identity) -> OpenCheckpoint:
-        """Read the state in the folder, or make the folder; called by ``fit`` before any work starts.
+        """Read the state in the folder, if there is one; called by ``fit`` before any work starts.
 
         Raises
         ------
         InvalidInputError
-            The folder holds the state of another fit, or a model, or other things.
+            The folder holds the state of another fit, or a model, or other things; or it cannot be written.
         ModelFormatError
             It holds a checkpoint that is damaged.
-        OSError
-            It cannot be written.
         """
-        kept, history = self._read(identity) if self._is_taken() else ({}, [])
-        opened = OpenCheckpoint(self, identity, kept, history)
-        if not kept:
-            opened.write({}, [])
-        return opened
-
-    def _read(self, identity: Identity) -> tuple[dict[str, Any], History]:
-        try:
+        opened = OpenCheckpoint(self, identity)
+        if not self.exists():
+            check_destination(self.folder)
+            return opened
+        with opened.refusing_misfits():
             record = read_model(self.folder)
-            if record.class_name != _CLASS_NAME:
-                raise InvalidInputError(
-                    f"checkpoint: {self.folder} holds a finished model of class {record.class_name}, which "
-                    "tagwise.load reads; choose another folder for the checkpoint of a fit."
-                )
+        if record.class_name != _CLASS_NAME:
+            raise InvalidInputError(
+                f"checkpoint: {self.folder} holds a finished model of class {record.class_name}, which "
+                "tagwise.load reads; choose another folder for the checkpoint of a fit."
+            )
+        with opened.refusing_misfits():
             require_same("parameters", set(record.parameters), set(identity))
             changes = differences(identity, record.parameters)
-            kept, history = _kept_in(record)
-        except InvalidInputError:
-            raise
-        except MISFITS as error:  # ModelFormatError among them
-            raise self.unusable(f"{error!s:.500}") from error.__cause__
-        if changes and kept:
+            opened.kept, opened.history = _kept_in(record)
+        if changes:
             raise InvalidInputError(
                 f"checkpoint: {self.folder} holds the state of another fit: {'; '.join(changes)}. Fit with the "
                 "same data and parameters to resume, or choose another folder to start over."
             )
-        return kept, history
-
-    def unusable(self, reason: str) -> ModelFormatError:
-        """The error for a checkpoint that cannot be resumed from."""
-        return ModelFormatError(
-            f"The checkpoint cannot be used. {self.folder}: {reason} "
-            f"Remove it with Checkpoint({str(self.folder)!r}).discard() to start over."
-        )
+        return opened
 
 
 class OpenCheckpoint:
-    """The checkpoint of one fit while it runs.
+    """The checkpoint of one fit while it runs. As a context it takes the failure of a resumed fit for one of its state.
 
-    As a context it removes the checkpoint of a fit that fails before it has a state, and takes the failure of a resumed
-    fit for a fault of its state. ``kept`` and ``history`` are as they were read; empty if there was nothing.
+    ``kept`` and ``history`` are as they were read; empty if there was nothing.
     """
 
-    def __init__(self, checkpoint: Checkpoint, identity: Identity, kept: dict[str, Any], history: History) -> None:
+    def __init__(self, checkpoint: Checkpoint, identity: Identity) -> None:
         self._checkpoint, self._identity = checkpoint, identity
-        self.folder, self.kept, self.history = checkpoint.folder, kept, history
-        self._holds_state, self._rounds_since, self._written_at = bool(kept), 0, time.monotonic()
+        self.folder = checkpoint.folder
+        self.kept: dict[str, Any] = {}
+        self.history: History = []
         self.excused: BaseException | None = None
+        self._iterations, self._written_at = 0, time.monotonic()
 
     def __enter__(self) -> OpenCheckpoint:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is not None and not self._holds_state:
-            with suppress(OSError, InvalidInputError, ModelFormatError):
-                self._checkpoint.discard()
-        if self.kept and error is not self.excused:
-            # The same data and parameters have led to this state before: it is the state that cannot be right.
+        # The same data and parameters have led to this state before: it is the state that cannot be right.
+        blamed = self.kept and error is not self.excused
+        if blamed and isinstance(error, MISFITS) and not isinstance(error, ModelFormatError):
             with self.refusing_misfits():
-                if isinstance(error, MISFITS):
-                    raise error
+                raise error
 
     @contextmanager
     def refusing_misfits(self) -> Iterator[None]:
-        """Turn the errors of undamaged content that cannot be of this fit into a ModelFormatError."""
+        """Turn the errors of content that cannot be of this fit into a ModelFormatError."""
         try:
             yield
-        except ModelFormatError:
-            raise
         except MISFITS as error:
-            reason = f"it has no {error}" if isinstance(error, KeyError) else str(error).removesuffix(".")
-            unusable = f"the content does not fit {self._identity['class']}: {reason}."
-            raise self._checkpoint.unusable(unusable) from None
+            reason = f"it has no {error}" if isinstance(error, KeyError) else f"{error!s:.500}".removesuffix(".")
+            raise ModelFormatError(
+                f"The checkpoint cannot be used: its content does not fit {self._identity['class']} ({reason}). Remove "
+                f"it with Checkpoint({str(self.folder)!r}).discard() to start over."
+            ) from None
 
     def save(self, kept: dict[str, Any], history: History, *, now: bool = False) -> None:
-        """Write what has been learnt, if it is time to, or ``now``."""
-        self._rounds_since += not now
+        """Replace the checkpoint by what has been learnt, if it is time to, or ``now``."""
+        self._iterations += not now
         every, seconds = self._checkpoint.every, self._checkpoint.seconds
         late = seconds is not None and time.monotonic() - self._written_at >= seconds
-        if not (now or late or (every is not None and self._rounds_since >= every)):
+        if not (now or late or (every is not None and self._iterations >= every)):
             return
-        try:
-            self.write(kept, history)
-        except OSError as error:
-            # Hours of a fit are worth more than a checkpoint of it; the last one is still there.
-            warn(f"{error}; the fit continues, and the last checkpoint stays.", TagwiseWarning)
-        self._rounds_since, self._written_at = 0, time.monotonic()
-
-    def write(self, kept: dict[str, Any], history: History) -> None:
-        """Replace the checkpoint."""
         models = {name: content for name, content in kept.items() if hasattr(content, "to_parts")}
         others = {name: content for name, content in kept.items() if name not in models}
         record = ModelRecord(_CLASS_NAME, self._identity, {}, {"history": history, "kept": others})
@@ -236,10 +200,11 @@ class OpenCheckpoint:
         try:
             write_model(self.folder, record)
         except OSError as error:
-            cause = error.__cause__ or error
-            reason = getattr(cause, "strerror", None) or cause
-            raise OSError(error.errno, f"The checkpoint could not be written: {reason}", str(self.folder)) from error
-        self._holds_state = bool(kept)
+            # Hours of a fit are worth more than a checkpoint of it; the last one is still there.
+            reason = os.strerror(error.errno or errno.EIO)
+            sentence = f"The checkpoint in {self.folder} could not be written: {reason}; the fit continues, and the "
+            warn(f"{sentence}last checkpoint stays.", TagwiseWarning)
+        self._iterations, self._written_at = 0, time.monotonic()
 
 
 def open_checkpoint(

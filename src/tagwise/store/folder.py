@@ -18,8 +18,7 @@ import math
 import os
 import re
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -29,7 +28,7 @@ import scipy.sparse as sp
 
 from tagwise._version import __version__
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, ModelFormatError
-from tagwise.store.atomic import HAS_LOCKS, atomic_write, flush_folder, locked
+from tagwise.store.atomic import atomic_write, flush_folder, locked
 from tagwise.store.tensors import Tensor, open_regular, plain_arrays, read_tensors, require, write_tensors
 
 __all__ = [
@@ -131,7 +130,7 @@ def write_model(path: str | os.PathLike[str], record: ModelRecord, *, overwrite:
             folder.mkdir(parents=True, exist_ok=True)
         for place in made:
             flush_folder(place.parent)
-        with _locked(folder):
+        with locked(folder):
             _refuse_foreign(folder, overwrite)
             _sweep(folder)
             try:
@@ -228,31 +227,17 @@ def _write_payload(folder: Path, arrays: dict[str, np.ndarray]) -> dict[str, JSO
     return {"file": name, "size": size, "sha256": sha256}
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keep other saves out. The lock is on the folder itself."""
-    if not HAS_LOCKS:  # there, folders cannot be opened either
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with locked(descriptor):
-            yield
-    finally:
-        os.close(descriptor)
-
-
 def _refuse_foreign(folder: Path, overwrite: bool = True) -> None:
     """Refuse a path that is not ours to replace: a file, or a folder with other content."""
     if not folder.is_dir():
         raise InvalidInputError(f"path must be a folder for the model, but {folder} is a file; choose another path.")
     names = os.listdir(folder)
+    foreign = [] if MANIFEST_NAME in names else [name for name in names if not _LEFTOVER.fullmatch(name)]
+    if foreign:
+        raise InvalidInputError(
+            f"{folder} holds {min(foreign)!r} and no model of tagwise; choose an empty or new folder."
+        )
     if MANIFEST_NAME not in names:
-        foreign = [name for name in names if not _LEFTOVER.fullmatch(name)]
-        if foreign:
-            raise InvalidInputError(
-                f"{folder} holds {min(foreign)!r} and no model of tagwise; choose an empty or new folder."
-            )
         return
     start = b""
     with suppress(ModelFormatError), open_regular(folder / MANIFEST_NAME) as stream:
@@ -273,10 +258,8 @@ def _sweep(folder: Path) -> None:
     """
     with suppress(OSError):
         leftovers = [name for name in os.listdir(folder) if _LEFTOVER.fullmatch(name)]
-        try:
-            manifest = (folder / MANIFEST_NAME).read_bytes() if leftovers else b""
-        except FileNotFoundError:
-            manifest = b""
+        path = folder / MANIFEST_NAME
+        manifest = path.read_bytes() if leftovers and path.exists() else b""
         for name in leftovers:
             if name.startswith(".") or name.encode() not in manifest:
                 with suppress(OSError):
@@ -290,7 +273,7 @@ def remove_model(path: str | os.PathLike[str]) -> None:
     with other things than a model is an InvalidInputError.
     """
     folder = as_path(path)
-    with _locked(folder):
+    with locked(folder):
         _refuse_foreign(folder)
         with suppress(FileNotFoundError):
             os.unlink(folder / MANIFEST_NAME)
@@ -303,14 +286,13 @@ def remove_model(path: str | os.PathLike[str]) -> None:
 def check_destination(path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
     """Refuse a folder that :func:`write_model` would refuse, before hours of work are put into the model."""
     folder = as_path(path)
-    if os.path.lexists(folder):
+    there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
+    if there == folder:
         _refuse_foreign(folder, overwrite)
-        return
-    parent = next(place for place in folder.absolute().parents if os.path.lexists(place))
-    if not parent.is_dir():
-        raise InvalidInputError(f"{folder} cannot be made, since {parent} is a file; choose another path.")
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise InvalidInputError(f"{folder} cannot be made, since {parent} may not be written to; choose another path.")
+    elif not there.is_dir():
+        raise InvalidInputError(f"{folder} cannot be made, since {there} is a file; choose another path.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InvalidInputError(f"{folder} cannot be written: {there} may not be written to; choose another path.")
 
 
 def folder_bytes(path: str | os.PathLike[str]) -> int:

@@ -8,7 +8,6 @@ The safetensors library writes files and checks those that are read. Their bytes
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import math
@@ -31,19 +30,11 @@ __all__ = ["Tensor", "digest", "open_regular", "plain_arrays", "read_tensors", "
 Tensor: TypeAlias = np.ndarray | sp.csr_matrix
 
 _DTYPES = {
-    "F16": "float16",
-    "F32": "float32",
-    "F64": "float64",
-    "I8": "int8",
-    "I16": "int16",
-    "I32": "int32",
-    "I64": "int64",
-    "U8": "uint8",
-    "U16": "uint16",
-    "U32": "uint32",
-    "U64": "uint64",
-    "BOOL": "bool",
-}
+    f"{letter}{bits}": f"{kind}{bits}"
+    for letter, kind in (("F", "float"), ("I", "int"), ("U", "uint"))
+    for bits in (8, 16, 32, 64)
+    if (letter, bits) != ("F", 8)
+} | {"BOOL": "bool"}
 """Types of tensors: name in safetensors → name in numpy."""
 _MATRIX = ("data", "indices", "indptr", "shape")
 
@@ -154,20 +145,11 @@ def read_tensors(path: Path, size: int, sha256: str, *, mapped: bool = False) ->
 
 def open_regular(path: Path) -> BufferedReader:
     """A file opened for reading, unless it is a link or a special file; raises ModelFormatError or OSError."""
-    # Neither a link (O_NOFOLLOW) nor a pipe (O_NONBLOCK) may lead the reader elsewhere or make it wait.
+    regular = stat.S_ISREG(os.lstat(path).st_mode)
+    require(regular, f"{path.name} must be a regular file; links and special files are refused.")
+    # Should it be replaced meanwhile, neither a link nor a pipe may lead the reader elsewhere or make it wait.
     flags = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
-    refused = f"{path.name} must be a regular file; links and special files are refused."
-    require(hasattr(os, "O_NOFOLLOW") or not path.is_symlink(), refused)  # Windows has no such flag
-    try:
-        stream = os.fdopen(os.open(path, flags), "rb")
-    except OSError as error:
-        # A socket, or a device that is not there, cannot be opened at all.
-        require(error.errno not in (errno.ELOOP, errno.ENXIO, errno.EISDIR), refused)
-        raise
-    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-        stream.close()
-        require(False, refused)
-    return stream
+    return os.fdopen(os.open(path, flags), "rb")
 
 
 def _arrays(memory: Any) -> dict[str, np.ndarray]:
