@@ -63,6 +63,7 @@ from tagwise.validation import (
     check_memory,
     check_observed,
     check_sample_weight,
+    shape_text,
 )
 
 __all__ = ["BLOCK_SCORES", "DEFAULT_K", "ONLY_POSITIVES", "OVERFLOW", "MultiLabelModel", "computing", "listed"]
@@ -259,6 +260,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         observed: Any = None,
         *,
         sample_weight: Any = None,
+        label_features: Any = None,
         callback: Callback | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> Any:
@@ -279,6 +281,11 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         sample_weight : array (n,), optional
             How often each row counts in the objective: 2 is as good as having the row twice, and 0 as leaving it out.
             For LEML, REML, BinaryRelevance and Cascade, whose objectives are sums over rows; other models refuse it.
+        label_features : CSR, array or FeatureBlocks (L, d), optional
+            The features of each label's name, in the space of X: which are stored, or not 0, matters, not their values.
+            For Cascade: a row that has the features of a label's name is evidence for the label. Where X has a dense
+            block, names may have one: how near the row is to the name, by that block, is an opinion too. Zeros there
+            are no name.
         callback : callable(iteration, info), optional
             Called after every iteration; returning True stops the fit.
         checkpoint : Checkpoint, optional
@@ -299,7 +306,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         if callback is not None and not callable(callback):
             raise InvalidTypeError(f"callback must be callable as callback(iteration, info); found {callback!r}.")
         with self._whole_or_not():
-            problem = self._take_data(X, Y, observed, sample_weight)
+            problem = self._take_data(X, Y, observed, sample_weight, label_features)
             if problem.only_positives_known():
                 warn(ONLY_POSITIVES, TagwiseWarning)
             self._learn(problem, callback, checkpoint)
@@ -313,8 +320,8 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         data = {"X": problem.X, "Y": problem.Y, "observed": None if known is None else known.pairs}
         data |= {} if known is None else {"complete rows": known.complete}
         data |= self._warm_start_arrays()
-        if problem.row_weight is not None:
-            data["sample_weight"] = problem.row_weight
+        optional = {"sample_weight": problem.row_weight, "label_features": problem.names}
+        data |= {name: given for name, given in optional.items() if given is not None}
         opened = None
         if checkpoint is not None:
             opened = open_checkpoint(checkpoint, type(self).__name__, self.get_params(deep=False), data)
@@ -343,7 +350,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             self._fit(replace(problem, X=self._as_read(problem.X)), progress)
         self._complete_fit(progress)
 
-    def _take_data(self, X: Any, Y: Any, observed: Any, sample_weight: Any) -> Problem:
+    def _take_data(self, X: Any, Y: Any, observed: Any, sample_weight: Any, label_features: Any) -> Problem:
         """Check the data of a fit, and remember its sizes and types; a full mask is treated as None.
 
         Rows that weigh 0 are left out.
@@ -359,7 +366,8 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
                 f"{listed('weighs_rows')}."
             )
         weights = None if sample_weight is None else check_sample_weight(sample_weight, features.shape[0])
-        problem = Problem.of(features, labels, observed, weights)
+        names = self._checked_label_features(label_features, labels.shape[1])
+        problem = Problem.of(features, labels, observed, weights, names)
         if weights is not None and not weights.all():
             problem = problem.rows(np.flatnonzero(weights))
         if problem.row_weight is not None and (problem.row_weight == 1).all():
@@ -372,6 +380,26 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         self._output_format = format_of(Y)
         self._take_label_count(labels.shape[1])
         return problem
+
+    def _checked_label_features(self, label_features: Any, n_labels: int, label: str = "label") -> Features | None:
+        """Features of the names of so many labels, in the space of X."""
+        if label_features is None:
+            return None
+        if not info_of(type(self)).learns_from_names:
+            raise InvalidInputError(f"label_features: {type(self).__name__} does not learn from names; leave them out.")
+        names = check_features(label_features, name="label_features", blocks=True)
+        expected = (n_labels, self.n_features_in_)
+        if names.shape != expected:
+            raise InvalidInputError(
+                f"label_features must be {shape_text(expected)}, a row per {label} in the space of X; found "
+                f"{shape_text(names.shape)}."
+            )
+        if isinstance(names, FeatureBlocks) and names.n_dense != self.n_dense_features_in_:
+            raise InvalidInputError(
+                f"label_features has {names.n_dense} dense features, and X {self.n_dense_features_in_}; names and rows "
+                "must be embedded alike."
+            )
+        return names
 
     def _take_label_count(self, n_labels: int) -> None:
         self.n_labels_ = n_labels

@@ -17,7 +17,7 @@ from tagwise.metrics import inverse_propensity, precision_at_k, ranking_report
 from tagwise.models.cascade import cascade as cascade_module
 from tagwise.models.cascade import fusion_training as training_module
 from tagwise.models.cascade.fusion import Candidates
-from tagwise.models.cascade.fusion_training import prior_fusion
+from tagwise.models.cascade.fusion_training import choose_validation_rows, prior_fusion
 from tagwise.models.cascade.labels_without_rows import NO_ODDS
 from tagwise.models.cascade.ranker import hard_negatives
 from tagwise.problem import Problem
@@ -32,8 +32,8 @@ def problem():
 
 def validation_folds(model, Y, observed):
     """Which rows teach the fusion of a model, and whether it learns all rows in the end."""
-    nothing = sp.csr_matrix((Y.shape[0], 1))
-    return model._validation_folds(Problem.of(nothing, Y, observed))
+    problem = Problem.of(sp.csr_matrix((Y.shape[0], 1)), Y, observed)
+    return choose_validation_rows(problem, fraction=model.validation_fraction, refit=model.refit, random_state=0)
 
 
 def small(**changed):
@@ -424,11 +424,11 @@ def named(problem):
 def test_parts_that_do_not_fit_together_are_refused(named):
     """Checks of each array alone are those of every model's fields."""
     forged = [
-        ({"fusion_own_": named.fusion_own_[:15]}, r"the fusion of 5 opinions needs 21, 8, 6, 6 .* found \(15,\)"),
-        ({"fusion_unseen_": named.fusion_unseen_[1:]}, r"found \(21,\), \(8,\), \(6,\), \(5,\)"),
-        ({"fusion_own_": named.fusion_own_ * 1e9}, r"at most 1e\+06 in size"),
+        ({"fusion_own_": named.fusion_own_[:15]}, "fusion_own_ must have 21 coefficients, for 5 opinions; found 15"),
+        ({"fusion_unseen_": named.fusion_unseen_[1:]}, r"fusion_unseen_ must be .* with 6 = 6; its shape is \(5,\)"),
+        ({"fusion_own_": named.fusion_own_ * 1e9}, r"fusion_own_ must be at most 1e\+06 in size"),
         ({"opinions_": ["proposer", "ranker"]}, "opinions_ must be some of"),
-        ({"opinions_": named.opinions_[:4]}, "the fusion of 4 opinions"),
+        ({"opinions_": named.opinions_[:4]}, "for 4 opinions"),
         ({"label_frequency_": named.label_frequency_ + 400}, "must occur in 0 to 400 rows"),
         ({"label_frequency_": named.label_frequency_ - 400}, "whole numbers from 0 on"),
         ({"name_rows_": named.name_rows_ + 401}, "must occur in 0 to 400 rows"),

@@ -1,7 +1,6 @@
 """The fusion of opinions against its slow twin, and what it learns."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -141,7 +140,7 @@ def test_equal_scores_come_in_the_order_of_their_labels():
     together = Together.of(np.full(8, 5), 50, sp.csr_matrix((8, 8), dtype=np.int32))
     context = np.zeros(8)
     context[0] = 1.0
-    labels, scores = replace(prior_fusion(FOUR), context=context).best(candidates, together, 4)
+    labels, scores = prior_fusion(FOUR)._replace(context=context).best(candidates, together, 4)
     np.testing.assert_array_equal(labels, [[3, 5, 7, 1]])
     assert scores[0, 0] == scores[0, 2] > -0.5 > scores[0, 3]
 

@@ -44,11 +44,11 @@ class Name(Opinion):
     def fit(cls, side: LabelSide) -> dict[str, Any]:
         """Weights by the features' frequencies, and counts of rows."""
         n_labels, X = side.problem.n_labels, both_blocks(side.problem.X)[0]
-        if side.names is None:
+        if side.problem.names is None:
             weights = sp.csr_matrix((n_labels, X.shape[1]), dtype=side.dtype)
             return {"name_weights_": weights, "name_rows_": np.zeros(n_labels, dtype=np.int64)}
         frequency = np.bincount(X.indices, minlength=X.shape[1])
-        names = sp.csr_matrix(both_blocks(side.names)[0])
+        names = sp.csr_matrix(both_blocks(side.problem.names)[0])
         weights = name_weights(names, frequency, X.shape[0]).astype(side.dtype)
         return {"name_weights_": weights, "name_rows_": _total_rows(weights, side.problem, side.executor)}
 
