@@ -17,6 +17,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import ClassifierTags, TargetTags
 from sklearn.utils.validation import validate_data
 
 from tagwise.answers import (
@@ -28,14 +29,7 @@ from tagwise.answers import (
     require_all_found,
     saved_output_format,
 )
-from tagwise.exceptions import (
-    ExplanationError,
-    InvalidInputError,
-    InvalidTypeError,
-    NotFittedError,
-    TagwiseWarning,
-    warn,
-)
+from tagwise.exceptions import ExplanationError, InvalidInputError, InvalidTypeError, NotFittedError, warn
 from tagwise.feature_blocks import FeatureBlocks
 from tagwise.fields import Fields, value
 from tagwise.interrupts import deferred_interrupts, deferring_interrupts
@@ -145,7 +139,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
 
     @abstractmethod
     def _fit(self, problem: Problem, progress: FitProgress) -> None:
-        """Learn from checked data. Must report each iteration to ``progress`` and stop when it says so.
+        """Learn from checked data, report each iteration to ``progress`` and stop when it says so.
 
         A fit that can be resumed starts from ``progress.resume``, and calls ``progress.keep`` before each step.
         """
@@ -162,10 +156,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         return False
 
     def _recognised(self, X: Features) -> Features:
-        """Features to fit, dense columns behind sparse ones of a CSR matrix as a block, if the model reads blocks.
-
-        One that is to be updated reads all features alike.
-        """
+        """Features to fit, with dense columns at the end of a CSR matrix as a block; all alike in updatable models."""
         if not self._reads_blocks() or self.updatable or not sp.issparse(X):
             return X
         found = FeatureBlocks.recognised(X)
@@ -191,7 +182,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     def answers_without_blas(self, X: Features) -> bool:
         """Whether :meth:`_top_k` answers these few rows by compiled loops alone, none of which returns arrays.
 
-        Such an answer takes microseconds, of which holding BLAS to one thread and interrupts back would be a good part.
+        Holding BLAS to one thread and interrupts back would take a good part of such an answer's microseconds.
         """
         return False
 
@@ -217,7 +208,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         )
 
     def probabilities_of(self, scores: np.ndarray) -> np.ndarray:
-        """Probabilities from scores; here from scores that estimate 0/1 labels less ½, or probabilities less ½."""
+        """Probabilities from scores; here from scores that are labels (0/1) or probabilities, less ½."""
         return as_probability(scores + scores.dtype.type(0.5))
 
     @property
@@ -240,16 +231,15 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         ``k`` is at most L. Scores that overflow must raise, as :func:`finite_scores` does: a label whose score is NaN
         would be left out in silence.
         """
-        parts = [
-            top_k_of_scores(
-                finite_scores(self._score_rows(X[start:stop])),
-                k,
-                exclude=None if exclude is None else exclude[start:stop],
-            )
-            for start, stop in self._row_blocks(X)
-        ]
-        labels, scores = (np.concatenate(part) for part in zip(*parts))
-        return labels, scores
+        hidden = [None if exclude is None else exclude[start:stop] for start, stop in self._row_blocks(X)]
+        parts = [top_k_of_scores(scores, k, exclude=pairs) for scores, pairs in zip(self._score_blocks(X), hidden)]
+        labels, best = (np.concatenate(part) for part in zip(*parts))
+        return labels, best
+
+    def _score_blocks(self, X: Features) -> Iterator[np.ndarray]:
+        """Scores of all labels, one block of rows after the other."""
+        for start, stop in self._row_blocks(X):
+            yield finite_scores(self._score_rows(X[start:stop]))
 
     # ------------------------------------------------------------------ fit
 
@@ -308,22 +298,21 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         with self._whole_or_not():
             problem = self._take_data(X, Y, observed, sample_weight, label_features)
             if problem.only_positives_known():
-                warn(ONLY_POSITIVES, TagwiseWarning)
+                warn(ONLY_POSITIVES)
             self._learn(problem, callback, checkpoint)
         return self
 
     def _learn(self, problem: Problem, callback: Callback | None = None, checkpoint: Checkpoint | None = None) -> None:
-        """Learn from checked data, with progress and a checkpoint that belongs to them, and complete the model."""
+        """Learn from checked data, with progress and a checkpoint, and complete the model."""
         if self.updatable:
             self._keep_all(problem)
-        known = problem.known
-        data = {"X": problem.X, "Y": problem.Y, "observed": None if known is None else known.pairs}
-        data |= {} if known is None else {"complete rows": known.complete}
-        data |= self._warm_start_arrays()
-        optional = {"sample_weight": problem.row_weight, "label_features": problem.names}
-        data |= {name: given for name, given in optional.items() if given is not None}
         opened = None
         if checkpoint is not None:
+            known, data = problem.known, {"X": problem.X, "Y": problem.Y, "observed": None} | self._warm_start_arrays()
+            if known is not None:
+                data |= {"observed": known.pairs, "complete rows": known.complete}
+            optional = {"sample_weight": problem.row_weight, "label_features": problem.names}
+            data |= {name: given for name, given in optional.items() if given is not None}
             opened = open_checkpoint(checkpoint, type(self).__name__, self.get_params(deep=False), data)
         progress = FitProgress(
             type(self).__name__,
@@ -355,7 +344,10 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
 
         Rows that weigh 0 are left out.
         """
-        features = self._validated(X, reset=True, recognise=True)
+        features = self._recognised(check_features(X, blocks=True))
+        self.n_dense_features_in_ = features.n_dense if isinstance(features, FeatureBlocks) else 0
+        self._note_features(X, features, reset=True)
+        features = self._as_read(features)
         labels = check_labels(Y, n_rows=features.shape[0])
         # With a kernel, factors have a row per landmark, not per feature.
         rank = None if self.kernel is not None else self.rank
@@ -410,10 +402,12 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         """Refuse arrays that overflowed, and keep the history."""
         if self._fields().overflow(self):
             raise InvalidInputError(OVERFLOW)
-        self.history_ = list(progress.history)
-        self.objective_ = np.array([info["objective"] for info in progress.history])
-        self.n_iter_ = len(progress.history)
+        self._take_history(list(progress.history))
         self._build_prediction_cache()
+
+    def _take_history(self, history: list[dict[str, Any]]) -> None:
+        self.history_, self.n_iter_ = history, len(history)
+        self.objective_ = np.array([float(info["objective"]) for info in history])
 
     # ------------------------------------------------------------------ predict
 
@@ -424,10 +418,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         """
         features = self.fitted_features(X)
         with computing():
-            parts = [
-                finite_scores(self._score_rows(features[start:stop])) for start, stop in self._row_blocks(features)
-            ]
-        return np.concatenate(parts)
+            return np.concatenate(list(self._score_blocks(features)))
 
     def predict_topk(
         self, X: Any, k: int = 5, *, exclude: Any = None, optimise: str | None = None
@@ -458,8 +449,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         Notes
         -----
         Exact. Memory O(n·k) and a block of scores; n×L is never allocated. With ``optimise``, the k labels are chosen
-        from the M that have probabilities, the shortlist of :class:`~tagwise.Cascade`, in memory O(n·M + L) and, for
-        ``"macro_f1"``, some ten passes over n·M numbers on one thread.
+        from the M that have probabilities, the shortlist of :class:`~tagwise.Cascade`, in memory O(n·M + L).
         """
         self._require_fitted()
         k = check_k(k, self.n_labels_)
@@ -488,10 +478,9 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         features = self.fitted_features(X)
         indices, sizes = [], [np.zeros(1, dtype=np.int64)]
         with computing():
-            for start, stop in self._row_blocks(features):
-                on = finite_scores(self._score_rows(features[start:stop])) >= 0
-                indices.append(np.nonzero(on)[1].astype(np.int32))
-                sizes.append(on.sum(axis=1))
+            for scores in self._score_blocks(features):
+                indices.append(np.nonzero(scores >= 0)[1].astype(np.int32))
+                sizes.append((scores >= 0).sum(axis=1))
         columns, indptr = np.concatenate(indices), np.cumsum(np.concatenate(sizes))
         return ones_in_format(columns, indptr, (features.shape[0], self.n_labels_), self._output_format)
 
@@ -705,14 +694,10 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         require_same("parameters", set(record.parameters), set(inspect.signature(cls.__init__).parameters) - {"self"})
         model = cls(**record.parameters)
         model._check_all_parameters()
-        fields = model._fields()
-        plain = {name for name, field in fields.items() if field.form == "value"}
-        require_same("values", set(record.values), plain | set(_COMMON))
-        require_same("tensors", set(record.tensors), set(fields.arrays()))
-        common = {name: record.values[name] for name in _COMMON}
-        _COMMON.check(common, {})
-        kind, names = common.pop("output_format"), common.pop("feature_names_in_")
-        content = common | {name: record.values[name] for name in plain} | record.tensors
+        fields, content = _COMMON | model._fields(), record.values | record.tensors
+        require_same("fitted attributes", set(content), set(fields) - set(inner))
+        _COMMON.check({name: content[name] for name in _COMMON}, {})
+        kind, names = content.pop("output_format"), content.pop("feature_names_in_")
         for name, found in content.items():
             setattr(model, name, found)
         for name, inner_record in inner.items():
@@ -723,17 +708,18 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         with np.errstate(over="ignore", invalid="ignore"):
             model._check_fields()
             model._build_prediction_cache()
+        for what, given, size in (
+            ("label", record.label_names, model.n_labels_),
+            ("feature", names, model.n_features_in_),
+        ):
+            if given is not None and len(given) != size:
+                raise ValueError(f"{len(given)} {what} names for {size} {what}s")
         model._take_label_count(model.n_labels_)
-        if record.label_names is not None and len(record.label_names) != model.n_labels_:
-            raise ValueError(f"{len(record.label_names)} label names for {model.n_labels_} labels")
         model.label_names_ = record.label_names
         if names is not None:
-            if len(names) != model.n_features_in_:
-                raise ValueError(f"feature_names_in_ has {len(names)} names for {model.n_features_in_} features")
             model.feature_names_in_ = np.array(names, dtype=object)
         model._output_format = saved_output_format(kind)
-        model.objective_ = np.array([float(info["objective"]) for info in model.history_])
-        model.n_iter_ = len(model.history_)
+        model._take_history(model.history_)
         return model
 
     # ------------------------------------------------------------------ scikit-learn
@@ -741,12 +727,8 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.target_tags.required = True
-        tags.target_tags.single_output = False
-        tags.target_tags.multi_output = True
-        tags.target_tags.two_d_labels = True
-        tags.classifier_tags.multi_class = False
-        tags.classifier_tags.multi_label = True
+        tags.target_tags = TargetTags(required=True, single_output=False, multi_output=True, two_d_labels=True)
+        tags.classifier_tags = ClassifierTags(multi_class=False, multi_label=True)
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -803,24 +785,19 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     def fitted_features(self, X: Any) -> Features:
         """Rows as the fitted model takes them, checked, in as many blocks as at fit, not yet scaled."""
         self._require_fitted()
-        return self._validated(X, reset=False)
-
-    def _validated(self, X: Any, *, reset: bool, recognise: bool = False) -> Features:
         features = check_features(X, blocks=True)
-        if recognise:
-            features = self._recognised(features)
-        if reset:
-            self.n_dense_features_in_ = features.n_dense if isinstance(features, FeatureBlocks) else 0
+        # Where nothing has names, scikit-learn would compare the same in a tenth of the time of a one-row answer.
         named = hasattr(X, "columns") or hasattr(self, "feature_names_in_")
-        if not reset and not named and features.shape[1] == self.n_features_in_:
-            # What scikit-learn would find too, in a tenth of the time of a one-row answer.
-            return self._as_read(features)
+        if named or features.shape[1] != self.n_features_in_:
+            self._note_features(X, features, reset=False)
+        return self._as_read(features)
+
+    def _note_features(self, X: Any, features: Features, *, reset: bool) -> None:
+        """Remember or compare the number (and, for data frames, the names) of the features."""
         try:
-            # Remembers or compares the number (and, for data frames, the names) of the features.
             validate_data(self, X if hasattr(X, "columns") else features, reset=reset, skip_check_array=True)
         except ValueError as error:
             raise InvalidInputError(str(error)) from None
-        return self._as_read(features)
 
     def _as_read(self, X: Features) -> Features:
         """Rows with as many dense features as there were at fit, in two blocks or, as the model needs them, in one."""
