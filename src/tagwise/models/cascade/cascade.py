@@ -90,43 +90,42 @@ class Cascade(UpdatableModel):
        (:mod:`tagwise.models.cascade.fusion`); the score is p − ½. Labels outside the shortlist follow in the proposer's
        order and are off.
 
-    With a mask, unknown pairs are never used as negatives, only known pairs teach the fusion, and prototypes are those
-    of known positives. ``sample_weight`` counts each row in the proposer, in C of the rankers, in prototypes and in the
-    fusion; how often labels occur, alone and together, is counted in rows.
+    With a mask, unknown pairs are never negatives, only known pairs teach the fusion, and prototypes are those of known
+    positives. ``sample_weight`` counts in the proposer, in C of the rankers, in prototypes and in the fusion; how often
+    labels occur, alone and together, is counted in rows.
 
     Parameters
     ----------
     rank, reg_low_rank, reg_sparse, support, max_iter, tol, memory_limit
         Of the proposer, see :class:`~tagwise.REML`. The default ``tol`` makes one round.
     positive_weight : float, array (L,) or "propensity"
-        Of the proposer: how much a positive counts.
+        Weight of a positive in the proposer.
     shortlist : int
-        M: how many labels per row the rankers decide on.
+        M: number of labels per row that the rankers decide on.
     hard_negatives : int
-        How many wrong labels per training row, those that the proposer scores best, are negatives for their rankers.
-        With a mask only known pairs among them count. Fewer are faster, and cost precision with tens of thousands of
-        labels, with many labels per row, and with a mask.
+        Number of wrong labels per training row, those that the proposer scores best, that are negatives for their
+        rankers; with a mask only known pairs. Fewer are faster, and cost precision with tens of thousands of labels,
+        with many labels per row, and with a mask.
     C : float
-        How much a ranker's mistake costs.
+        Cost of a ranker's mistake.
     prune : float
         Weights of rankers below this are dropped.
     unlisted : {"off", "unknown"}
-        What it means that Y does not list a label for a row. "unknown": nothing, since nobody looked; only positives
-        are known, and rare labels are missing most often. When the fusion is learnt, a listed label then counts as
-        its inverse propensity (:func:`~tagwise.metrics.inverse_propensity`), an unbiased estimate of what complete
-        labels would teach: p is the probability that a label is right, not that somebody would have listed it. A
-        warning says where rows list too many labels for these propensities; they then count less.
+        How to treat labels that Y does not list. "unknown": only positives are known, and rare labels are missing most
+        often. When the fusion is learnt, a listed label then counts as its inverse propensity
+        (:func:`~tagwise.metrics.inverse_propensity`), an unbiased estimate of what complete labels would teach: p is
+        the probability that a label is right, not that somebody would have listed it. A warning says where rows list
+        too many labels for these propensities; they then count less.
     validation_fraction : float
-        Share of the rows, at most 5,000, that the fusion is learnt on: a cascade is fitted without them and asked
-        about them. Where fewer than 1,000 rows' worth of pairs are known of them, up to ten such parts are set aside
-        in turn, if a set is small. The fewer known positives they have, the more a prior from other data sets counts;
-        0 takes the prior as it is.
+        Share of the rows, at most 5,000, that the fusion is learnt on, by a cascade that has not seen them. Where fewer
+        than 1,000 rows' worth of pairs are known of them, up to ten such parts are set aside in turn, if a set is
+        small. The fewer known positives they have, the more a prior from other data sets counts; 0 takes the prior.
     refit : bool or "auto"
         Learn from all rows once the fusion is learnt, which takes as long again. False keeps the cascade that was
         fitted without the validation rows; every label keeps a row. "auto" is True unless a twentieth of the rows (at
-        most 3,000) has 1,000 rows' worth of known pairs, which are enough. No more are then set aside, and only labels
-        that they add much to are learnt again, if they are many: labels of which they hold more than a twentieth of
-        the rows, and twice their own share, if these have a fiftieth of all known positives.
+        most 3,000) has 1,000 rows' worth of known pairs, which are enough. Then no more are set aside, and only labels
+        that they add much to are learnt again: those of which they hold more than a twentieth of the rows and twice
+        their own share, if these labels have a fiftieth of all known positives.
     random_state : int, Generator, RandomState or None
         Seeds the low rank, the order of rows in the rankers, and the validation rows.
 
@@ -138,27 +137,26 @@ class Cascade(UpdatableModel):
 
     Notes
     -----
-    Time: REML's; shortlists of all rows as at prediction (below); a few passes over the rows of each label's problem,
-    O(passes·``hard_negatives``·nnz X) in all; prototypes take one pass over the positive rows of each label; the fusion
-    some steps of Newton's method on its validation rows, and then a second fit, or proposer and rankers again for the
-    labels that these rows add much to.
-    Memory: REML's; 300 bytes for each of ``shortlist`` labels of the validation rows while the fusion is learnt; 10
-    bytes for each of n·``hard_negatives`` pairs while rankers are made; 24 for each of their weights while labels are
-    learnt again; d numbers per thread. The model holds (d + L)·k numbers and the stored weights of S, the rankers and
-    the prototypes, 8 bytes each (rankers twice unless ``rankers_by_feature_``), and at prediction bitmaps of features
-    with many weights, at most three quarters of those. A row is answered in a few passes over L numbers, the weights of
-    S for its features, O(k) for each of some hundred labels, the weights of M rankers or O(M) for each of its features,
-    and 50·M weights of prototypes. Rows are answered in blocks: 20 bytes for each of 2¹⁵ candidates and some 30·L bytes
-    per thread.
+    Time: REML's; shortlists of all rows; O(passes·``hard_negatives``·nnz X) for rankers, with a few passes; one pass
+    over the positive rows of each label for prototypes; some steps of Newton's method on the validation rows for the
+    fusion; then a second fit, or proposer and rankers again for some labels. A row is answered in a few passes over L
+    numbers, the weights of S for its features, O(k) for each of some hundred labels, the weights of M rankers or O(M)
+    for each of its features, and 50·M weights of prototypes.
+    Memory: REML's; 300 bytes for each of ``shortlist`` labels of the validation rows; 10 bytes for each of
+    n·``hard_negatives`` pairs; 24 for each weight of the rankers of labels that are learnt again; d numbers per thread.
+    The model holds (d + L)·k numbers and the stored weights of S, the rankers and the prototypes, 8 bytes each (rankers
+    twice unless ``rankers_by_feature_``), and at prediction bitmaps, at most three quarters of those. Rows are answered
+    in blocks: 20 bytes for each of 2¹⁵ candidates and some 30·L bytes per thread.
 
-    Probabilities are calibrated by the validation rows. docs/notes/cascade.md has what else was tried.
+    Probabilities are calibrated by the validation rows. ``callback`` hears of the fit whose result is kept; cascades
+    that only teach the fusion are not stopped by it. docs/notes/cascade.md has what else was tried.
 
     **Dense features.** A dense block (:class:`~tagwise.data.FeatureBlocks`) has no supports: it enters the low rank at
     its least squares, with min(q, L) columns or 2²¹/L of them if that is less; rankers learn from both blocks together;
     and the cosine of the row with the label's rows, by the dense block and from its mean, is an opinion of its own.
     Arrays and CSR matrices are searched for such a block: the last columns, if there are 32 or more that are hardly
-    ever 0. Time: n·q² and a few products of n×q with q×L by BLAS; O(passes·``hard_negatives``·n·q) for rankers; q for
-    each of M labels of a row twice, and L·q by BLAS, at prediction. Memory: L·q numbers three times.
+    ever 0. Time: n·q² and a few products of n×q with q×L by BLAS; O(passes·``hard_negatives``·n·q) for rankers; L·q by
+    BLAS for each row that is answered. Memory: L·q numbers three times.
 
     Examples
     --------
@@ -528,7 +526,7 @@ class Cascade(UpdatableModel):
         return self._fusion.best(candidates, self._together, k, hidden, n_threads=threads)
 
     def purpose_facts(self) -> tuple[int, LabelCounts]:
-        """Number of labels per row that have probabilities, and counts of labels in the training rows."""
+        """Size of the shortlist, and counts of labels in the training rows."""
         counts = LabelCounts(self.label_frequency_, self.n_rows_, self.cooccurrence_)
         return min(self.shortlist, self.n_labels_), counts
 
