@@ -18,7 +18,7 @@ from contract_models import FIRST_MAKERS
 from systems import needs_signals
 
 from tagwise import LEML, Tagger
-from tagwise.interrupts import deferred_interrupts, deferring_interrupts, interruptible, raise_if_interrupted
+from tagwise.interrupts import deferred_interrupts, interruptible, raise_if_interrupted
 from tagwise.kernels.compiled import compiled
 from tagwise.parallel import even_chunks, run_chunks
 from tests.fuzz.interrupts import digest
@@ -88,7 +88,7 @@ def test_an_interrupt_inside_a_kernel_that_returns_arrays_is_no_system_error(n_t
 def test_an_interrupt_waits_for_a_safe_point():
     reached = []
 
-    @deferring_interrupts
+    @deferred_interrupts()
     def call():
         interrupt()
         reached.append("after the interrupt")
@@ -103,7 +103,7 @@ def test_an_interrupt_waits_for_a_safe_point():
 def test_an_error_does_not_hide_an_interrupt():
     """Ctrl-C reaches worker processes too: what is found first may be that they have gone."""
 
-    @deferring_interrupts
+    @deferred_interrupts()
     def call():
         interrupt()
         raise RuntimeError("a worker has gone")
@@ -138,7 +138,7 @@ def test_no_handler_stays_no_handler(action):
 def test_users_code_within_a_call_is_interrupted_at_once():
     reached = []
 
-    @deferring_interrupts
+    @deferred_interrupts()
     def call():
         with interruptible():
             interrupt()
@@ -170,7 +170,7 @@ def test_another_thread_has_no_part_in_an_interrupt():
             raise_if_interrupted()
             found.append(run_chunks(lambda start, stop: start, even_chunks(3, 1), 2))
 
-    @deferring_interrupts
+    @deferred_interrupts()
     def call():
         interrupt()
         thread = threading.Thread(target=other)

@@ -32,7 +32,7 @@ from tagwise.answers import (
 from tagwise.exceptions import ExplanationError, InvalidInputError, InvalidTypeError, NotFittedError, warn
 from tagwise.feature_blocks import FeatureBlocks
 from tagwise.fields import Fields, value
-from tagwise.interrupts import deferred_interrupts, deferring_interrupts
+from tagwise.interrupts import deferred_interrupts
 from tagwise.kernels import scaled_rows, top_k_of_scores
 from tagwise.kernels.norm_pruned import FEW_ROWS
 from tagwise.losses import as_probability
@@ -551,7 +551,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         except ExplanationError as error:
             raise AttributeError(str(error)) from None
 
-    @deferring_interrupts
+    @deferred_interrupts()
     def label_weights(self, labels: Any) -> np.ndarray:
         """Weights w_j (len(labels)×d, dense) of scores that are linear in :meth:`scored_rows`: s_j(x) = x·w_j + b_j.
 
@@ -565,7 +565,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             raise InvalidInputError("labels: the weights of these labels overflow; numbers of the model are too large.")
         return dense
 
-    @deferring_interrupts
+    @deferred_interrupts()
     def label_intercepts(self, labels: Any) -> np.ndarray:
         """Intercepts b_j (len(labels)) that belong to :meth:`label_weights`."""
         self._require_fitted()
@@ -581,7 +581,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             raise InvalidInputError(f"labels must be ids from 0 to {self.n_labels_ - 1:,}; found {wrong[0]:,}.")
         return ids
 
-    @deferring_interrupts
+    @deferred_interrupts()
     def scored_rows(self, X: Any) -> Features:
         """The rows that :meth:`label_weights` apply to: X, checked, and scaled to unit length if the model does so."""
         return self._prepared(self.fitted_features(X))
@@ -677,7 +677,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         return record
 
     @classmethod
-    @deferring_interrupts
+    @deferred_interrupts()
     def from_parts(cls: type[ModelT], record: ModelRecord) -> ModelT:
         """The fitted model that a record of :meth:`to_parts` describes; the record may come from anyone.
 
