@@ -494,10 +494,9 @@ class Cascade(UpdatableModel):
         rows = self._rows(X)
         proposed = self.proposer_.all_scores(rows.scaled)
         candidates = self._judged(rows, *top_k_of_scores(proposed, min(self.shortlist, self.n_labels_)))
-        scores = behind_shortlist(proposed)
-        listed = candidates.labels >= 0
-        fused = self._fusion.scores(candidates, self._together)
-        scores[np.nonzero(listed)[0], candidates.labels[listed]] = fused[listed]
+        labels, fused = self._fusion.best(candidates, self._together, candidates.labels.shape[1])
+        scores, listed = behind_shortlist(proposed), labels >= 0
+        scores[np.nonzero(listed)[0], labels[listed]] = fused[listed]
         return scores
 
     def _top_k(self, X: Features, k: int, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:

@@ -118,12 +118,6 @@ class Fusion(NamedTuple):
         """The fitted attributes of a model."""
         return dict(zip(FIELDS, self))
 
-    def scores(self, candidates: Candidates, together: Together) -> np.ndarray:
-        """P − ½, in [−½, ½], of labels (n×N) that are all shortlisted, in the type of ``candidates.proposed``."""
-        out = np.empty(candidates.proposed.shape, dtype=candidates.proposed.dtype)
-        _scores(candidates, together, self, _places(together), out)
-        return out
-
     def best(
         self,
         candidates: Candidates,
@@ -316,21 +310,6 @@ def _fuse(
         if odds[at] == -np.inf:
             final[at] = by_name[row, at] if labels[at] >= 0 else -np.inf
     return final
-
-
-@compiled()
-def _scores(
-    candidates: Candidates,
-    together: Together,
-    fusion: Fusion,
-    place_of: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    space = _workspace(len(candidates.opinions), out.shape[1], place_of)
-    for row in range(out.shape[0]):
-        odds = _fuse(candidates, together, fusion, row, space)
-        for at in range(out.shape[1]):
-            out[row, at] = sigmoid(odds[at]) - 0.5
 
 
 @compiled()
