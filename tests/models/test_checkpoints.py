@@ -173,6 +173,17 @@ def test_another_fit_is_refused_and_leaves_the_checkpoint(folder):
     assert_same_bits(make().fit(*own), make(verbose=0, n_jobs=2).fit(*own, checkpoint=Checkpoint(folder)))
 
 
+def test_weights_of_rows_belong_to_a_checkpoint(folder):
+    make, data = maker("LEML-squared")
+    weights = np.random.default_rng(4).random(data[0].shape[0])
+    make().fit(*data, sample_weight=weights, checkpoint=Checkpoint(folder), callback=lambda *_: True)
+    for other in (None, weights[::-1]):
+        with pytest.raises(InvalidInputError, match="sample_weight"):
+            make().fit(*data, sample_weight=other, checkpoint=Checkpoint(folder))
+    resumed = make().fit(*data, sample_weight=weights, checkpoint=Checkpoint(folder))
+    assert_same_bits(make().fit(*data, sample_weight=weights), resumed)
+
+
 def test_fits_that_cannot_be_kept_are_refused_and_leave_no_folder(folder):
     for model, words in (
         (LEML(random_state=None), "random_state to be a whole number"),
