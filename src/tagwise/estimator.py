@@ -489,9 +489,9 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
 
         Those of :class:`~tagwise.Cascade` are calibrated. Other models turn their scores s into numbers between 0 and 1
         that rank labels alike, ½ at the border between off and on: s + ½ where scores estimate 0/1 labels (squared
-        loss, shares of votes), 1 / (1 + e^{−s}) for logistic loss and WSABIE, ½(s + 1) for hinge losses; what is below
-        0.0001 or above 0.9999 is bent to stay within. These are not calibrated: :meth:`tagwise.Tagger.calibrate` does
-        that for texts, and :func:`tagwise.inspection.fit_calibration` for matrices.
+        loss, shares of votes), 1 / (1 + e^{−s}) for logistic loss and WSABIE, ½(s + 1) for hinge losses, bent below
+        0.0001 and above 0.9999 to stay within. :meth:`tagwise.Tagger.calibrate` calibrates them for texts, and
+        :func:`tagwise.inspection.fit_calibration` for matrices.
 
         Parameters
         ----------
@@ -617,14 +617,12 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         self._require_fitted()
         if isinstance(names, Mapping):
             known = self.label_names_ or [str(label) for label in range(self.n_labels_)]
-            place = {name: label for label, name in enumerate(known)}
-            renamed = list(known)
-            for old, new in names.items():
+            place, changes, names = {name: label for label, name in enumerate(known)}, names, list(known)
+            for old, new in changes.items():
                 label = place.get(old) if isinstance(old, str) else int(self._checked_ids([old])[0])
                 if label is None:
                     raise InvalidInputError(f"names: no label is called {old!r:.60}.")
-                renamed[label] = new
-            names = renamed
+                names[label] = new
         checked = _checked_names(names, self.n_labels_)
         if len(set(checked)) < len(checked):
             twice = next(name for name in checked if checked.count(name) > 1)
@@ -804,19 +802,14 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         n_dense = self.n_dense_features_in_
         if not n_dense:
             return X.tocsr() if isinstance(X, FeatureBlocks) else X
-        if not isinstance(X, FeatureBlocks):
-            X = FeatureBlocks.split(X, n_dense)
-        if X.n_dense != n_dense:
+        blocks = X if isinstance(X, FeatureBlocks) else FeatureBlocks.split(X, n_dense)
+        if blocks.n_dense != n_dense:
             raise InvalidInputError(
-                f"X has {X.n_dense} dense features, but the model was trained with {n_dense}; pass rows made by the "
-                "same feature extraction."
+                f"X has {blocks.n_dense} dense features, but the model was trained with {n_dense}; pass rows made by "
+                "the same feature extraction."
             )
-        if self._reads_blocks():
-            return X
-        # As the base class prepares blocks: what else a model makes of its features comes after that.
-        scaled = MultiLabelModel._prepared(self, X)
-        assert isinstance(scaled, FeatureBlocks)
-        return scaled.tocsr()
+        # Other models scale the blocks as the base class does, whatever else they make of their features after that.
+        return blocks if self._reads_blocks() else MultiLabelModel._prepared(self, blocks).tocsr()
 
     def _threads_for(self, X: Features) -> int:
         """Threads for these rows; a few rows are one chunk of work, and asking joblib takes a while."""
