@@ -503,26 +503,23 @@ class Cascade(UpdatableModel):
         excluded = 0 if exclude is None else int(np.diff(exclude.indptr).max(initial=0))
         # The shortlist is the same whatever is excluded, so that no label's score depends on it.
         width = min(max(self.shortlist, k + excluded), self.n_labels_)
+
+        def best_of(rows: Features, excluded: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
+            candidates, threads = self._candidates(rows, width), self._threads_for(rows)
+            hidden = None if excluded is None else contains_pairs(excluded, candidates.labels, n_threads=threads)
+            return self._fusion.best(candidates, self._together, k, hidden, n_threads=threads)
+
         # All stages for a block of rows, whose candidates stay in the cache, before the next block.
         blocks = even_chunks(X.shape[0], max(1, _BLOCK_CANDIDATES // width))
         if len(blocks) == 1:
-            return self._top_k_of_block(X, k, width, exclude)
+            return best_of(X, exclude)
         parts = run_chunks(
-            lambda start, stop: self._top_k_of_block(
-                X[start:stop], k, width, None if exclude is None else exclude[start:stop]
-            ),
+            lambda start, stop: best_of(X[start:stop], None if exclude is None else exclude[start:stop]),
             blocks,
             thread_count(self.n_jobs),
         )
         labels, scores = (np.concatenate(part) for part in zip(*parts))
         return labels, scores
-
-    def _top_k_of_block(
-        self, X: Features, k: int, width: int, exclude: sp.csr_matrix | None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        candidates, threads = self._candidates(X, width), self._threads_for(X)
-        hidden = None if exclude is None else contains_pairs(exclude, candidates.labels, n_threads=threads)
-        return self._fusion.best(candidates, self._together, k, hidden, n_threads=threads)
 
     def purpose_facts(self) -> tuple[int, LabelCounts]:
         """Size of the shortlist, and counts of labels in the training rows."""
