@@ -808,8 +808,11 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
                 f"X has {blocks.n_dense} dense features, but the model was trained with {n_dense}; pass rows made by "
                 "the same feature extraction."
             )
-        # Other models scale the blocks as the base class does, whatever else they make of their features after that.
-        return blocks if self._reads_blocks() else MultiLabelModel._prepared(self, blocks).tocsr()
+        if self._reads_blocks():
+            return blocks
+        # As the base class prepares blocks: what else a model makes of its features comes after that.
+        scaled: Any = MultiLabelModel._prepared(self, blocks)
+        return scaled.tocsr()
 
     def _threads_for(self, X: Features) -> int:
         """Threads for these rows; a few rows are one chunk of work, and asking joblib takes a while."""

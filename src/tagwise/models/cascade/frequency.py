@@ -8,6 +8,7 @@ import numpy as np
 
 from tagwise.estimator import MultiLabelModel
 from tagwise.fields import Fields, dense
+from tagwise.kernels.compiled import compiled
 from tagwise.models.cascade.opinion import LabelSide, Opinion, Rows
 
 __all__ = ["Frequency", "log_frequency"]
@@ -44,4 +45,11 @@ class Frequency(Opinion):
 
     def write(self, rows: Rows, labels: np.ndarray, proposed: np.ndarray, out: np.ndarray) -> None:
         """One number per label."""
-        out[:] = self.often.take(labels, mode="clip")
+        _write(labels, self.often, out)
+
+
+@compiled()
+def _write(labels: np.ndarray, often: np.ndarray, out: np.ndarray) -> None:
+    for row in range(out.shape[0]):
+        for at in range(out.shape[1]):
+            out[row, at] = often[max(labels[row, at], 0)]
