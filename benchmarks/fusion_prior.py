@@ -156,10 +156,10 @@ class Problem(NamedTuple):
         return cls(design[some], on[some], known[some], listwise)
 
     def mode(self, prior: np.ndarray) -> np.ndarray:
-        return (map_listwise if self.listwise else map_logistic)([self.terms], [self.on], [self.known], prior)
+        return (map_listwise if self.listwise else map_logistic)(self.terms, self.on, self.known, prior)
 
     def variances(self, mode: np.ndarray, prior: np.ndarray) -> np.ndarray:
-        hessian = curvature([self.terms], [self.on], [self.known], mode, listwise=self.listwise)
+        hessian = curvature(self.terms, self.on, self.known, mode, listwise=self.listwise)
         return np.diag(np.linalg.inv(hessian + np.diag(prior[1] ** -2.0)))
 
 

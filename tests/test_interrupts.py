@@ -18,7 +18,7 @@ from contract_models import FIRST_MAKERS
 from systems import needs_signals
 
 from tagwise import LEML, Tagger
-from tagwise.interrupts import deferred_interrupts, deferring_interrupts, interruptible, raise_if_interrupted
+from tagwise.interrupts import deferred_interrupts, interruptible, raise_if_interrupted
 from tagwise.kernels.compiled import compiled
 from tagwise.parallel import even_chunks, run_chunks
 from tests.fuzz.interrupts import digest
@@ -85,25 +85,28 @@ def test_an_interrupt_inside_a_kernel_that_returns_arrays_is_no_system_error(n_t
 # ---------------------------------------------------------------------- the rules
 
 
-def test_an_interrupt_waits_for_a_safe_point():
+def test_an_interrupt_waits_for_a_safe_point_but_not_in_users_code():
     reached = []
 
-    @deferring_interrupts
-    def call():
-        interrupt()
-        reached.append("after the interrupt")
+    @deferred_interrupts()
+    def call(within):
+        with within():
+            interrupt()
+            reached.append("after the interrupt")
         raise_if_interrupted()
         reached.append("after the safe point")
 
-    with pytest.raises(KeyboardInterrupt):
-        call()
-    assert reached == ["after the interrupt"]
+    for within, expected in ((contextlib.nullcontext, ["after the interrupt"]), (interruptible, [])):
+        reached.clear()
+        with pytest.raises(KeyboardInterrupt):
+            call(within)
+        assert reached == expected
 
 
 def test_an_error_does_not_hide_an_interrupt():
     """Ctrl-C reaches worker processes too: what is found first may be that they have gone."""
 
-    @deferring_interrupts
+    @deferred_interrupts()
     def call():
         interrupt()
         raise RuntimeError("a worker has gone")
@@ -135,20 +138,6 @@ def test_no_handler_stays_no_handler(action):
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def test_users_code_within_a_call_is_interrupted_at_once():
-    reached = []
-
-    @deferring_interrupts
-    def call():
-        with interruptible():
-            interrupt()
-            reached.append(True)
-
-    with pytest.raises(KeyboardInterrupt):
-        call()
-    assert not reached
-
-
 def test_a_handler_that_is_set_within_users_code_stays():
     calls = []
     with deferred_interrupts():
@@ -170,7 +159,7 @@ def test_another_thread_has_no_part_in_an_interrupt():
             raise_if_interrupted()
             found.append(run_chunks(lambda start, stop: start, even_chunks(3, 1), 2))
 
-    @deferring_interrupts
+    @deferred_interrupts()
     def call():
         interrupt()
         thread = threading.Thread(target=other)

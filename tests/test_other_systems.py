@@ -1,6 +1,5 @@
 """Nothing in the library needs what only POSIX has: it fits, saves, loads and serves where these names are missing."""
 
-import ast
 import os
 import subprocess
 import sys
@@ -106,52 +105,3 @@ class _Windows:
 
     def __getattr__(self, name):
         return getattr(self._module, name)
-
-
-POSIX_MODULES = {"fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"}
-POSIX_NAMES = {"SIGALRM", "SIGCONT", "SIGKILL", "SIGSTOP", "SIGUSR1", "fork", "geteuid", "getuid", "killpg", "mkfifo"}
-TESTS = Path(__file__).parent
-HARNESSES = {TESTS / "fuzz" / name for name in ("crash.py", "run.py")}
-"""They are made of such names; their tests skip before they import them."""
-
-
-def at_import(tree):
-    """The nodes that run when a module is imported: those outside functions, and the defaults of functions."""
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            waiting += [*node.args.defaults, *filter(None, node.args.kw_defaults)]
-            waiting += getattr(node, "decorator_list", [])
-        else:
-            waiting += ast.iter_child_nodes(node)
-
-
-def posix_at_import(code):
-    for node in at_import(ast.parse(code)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in POSIX_MODULES)
-        elif isinstance(node, ast.ImportFrom) and node.module in POSIX_MODULES:
-            yield node.module
-        elif (
-            isinstance(node, ast.Attribute)
-            and isinstance(node.value, ast.Name)
-            and node.value.id in ("os", "signal")
-            and node.attr in POSIX_NAMES
-        ):
-            yield node.attr
-
-
-def test_what_runs_at_import_is_found():
-    assert set(posix_at_import("import resource\ndef f(x=signal.SIGKILL):\n    os.fork()")) == {"resource", "SIGKILL"}
-
-
-def test_tests_can_be_collected_everywhere():
-    """Where names of POSIX are missing, tests are skipped: nothing asks for them while tests are collected."""
-    for path in sorted(set(TESTS.rglob("*.py")) - HARNESSES):
-        code = path.read_text(encoding="utf-8")
-        found = set(posix_at_import(code))
-        assert not found or "hasattr(os" in code, f"{path}: {found}"
-        if path.name.startswith("test_") and any(f"from tests.fuzz.{harness.stem} " in code for harness in HARNESSES):
-            assert 'importorskip("resource"' in code, path

@@ -44,19 +44,17 @@ def test_work_chunks_balance_many_rows_with_long_ones_together():
     assert max(work) < 2 * sum(work) / 32
 
 
-@pytest.mark.parametrize("n_threads", [1, 3])
-def test_results_come_in_the_order_of_the_chunks(n_threads):
-    chunks = even_chunks(100, 7)
+@pytest.mark.parametrize("n_threads", [1, 2, 3])
+def test_results_come_in_the_order_of_the_chunks_of_nested_loops_too(n_threads):
+    chunks = even_chunks(100, 3)
     assert run_chunks(lambda start, stop: (start, stop), chunks, n_threads) == chunks
 
-
-@pytest.mark.parametrize("n_threads", [2, 3])
-def test_a_parallel_loop_within_a_parallel_loop_does_not_wait_for_itself(n_threads):
     def outer(start, stop):
-        return sum(run_chunks(lambda first, last: last - first, even_chunks(100, 3), n_threads))
+        return run_chunks(lambda first, last: (start, first, last), chunks, n_threads)
 
-    assert run_chunks(outer, even_chunks(40, 1), n_threads) == [100] * 40
-    assert run_chunks(lambda start, stop: 1, even_chunks(40, 1), n_threads) == [1] * 40
+    assert run_chunks(outer, even_chunks(40, 1), n_threads) == [
+        [(row, *chunk) for chunk in chunks] for row in range(40)
+    ]
 
 
 def test_a_daemonic_process_has_threads_and_no_warning(monkeypatch):

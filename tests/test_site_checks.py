@@ -47,12 +47,9 @@ def test_what_leads_nowhere_is_found(site):
         assert fault in found
 
 
-def test_addresses_outside_are_told(site):
+def test_addresses_outside_and_names_without_a_page_are_told(site):
     (site / "more.html").write_text('<a href="https://example.org/a">x</a>')
     assert script("check_site").dead_links(site) == ([], 3, {"https://example.org/a"})
-
-
-def test_a_name_without_its_page_is_found(site):
     assert "tagwise.LEML" in script("check_site").names_without_page(site)
 
 
@@ -98,11 +95,8 @@ def archives(folder, names, urls=("Documentation", "Source", "Changelog"), descr
 SOUND = ["tagwise/__init__.py", "tagwise/py.typed"]
 
 
-def test_a_sound_package_has_no_faults(tmp_path):
-    assert archives(tmp_path, SOUND) == []
-
-
 def test_what_does_not_belong_into_the_package_is_found(tmp_path):
+    assert archives(tmp_path, SOUND) == []
     for names, fault in (
         (["tagwise/__init__.py"], "py.typed is missing"),
         ([*SOUND, "tests/test_x.py"], "is not part of the package"),

@@ -1,5 +1,7 @@
 """What the contract suite does not reach: the checks themselves."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -42,50 +44,49 @@ def test_unusual_values_that_pass():
     assert (mask.nnz, mask.data[0]) == (1, 1)
 
 
-def test_features_that_cannot_be_used():
-    for X, error, words in [
-        (np.ones((0, 3)), InvalidInputError, "0 sample"),
-        (np.ones((3, 0)), InvalidInputError, "0 feature"),
-        (sp.csr_matrix((0, 3)), InvalidInputError, "0 sample"),
-        (np.ones(3), InvalidInputError, "two dimensions"),
-        (np.ones((2, 2, 2)), InvalidInputError, "two dimensions"),
-        (np.array([["a", "b"]]), InvalidInputError, "must hold numbers"),
-        (np.array([["a", 1]], dtype=object), InvalidInputError, "not a number"),
-        (np.array([[{}, 1]], dtype=object), InvalidTypeError, "not a number"),
-        (np.ones((2, 2), dtype=complex), InvalidInputError, "Complex data not supported"),
-        (sp.csr_matrix(np.ones((2, 2), dtype=complex)), InvalidInputError, "Complex data not supported"),
-        ([[1, 2], [3]], InvalidInputError, "rows of equal length"),
-    ]:
-        with pytest.raises(error, match=words):
-            validation.check_features(X)
-
-
-def test_labels_that_cannot_be_used():
-    for Y, words in [
-        (None, "the target y is None"),
-        (np.ones(3), "two dimensions"),
-        (np.ones((3, 0)), "no label columns"),
-        ([["a", "b"]], "found type"),
-        (np.array([["a", 1]], dtype=object), "objects that are not numbers"),
-        ([[0, 1], [1]], "rows of equal length"),
-        ([[0, np.nan]], "observed mask, not by NaN"),
-        (sp.csr_matrix([[0, 3]]), "found 3"),
-        (np.array([["0", "2"]], dtype=object), "found 2"),
+def test_what_cannot_be_used():
+    masked = np.ma.masked_array(np.ones((2, 2)), mask=np.eye(2))
+    X, Y, Omega = validation.check_features, validation.check_labels, partial(validation.check_observed, shape=(1, 2))
+    for check, value, words in [
+        (X, np.ones((0, 3)), "0 sample"),
+        (X, np.ones((3, 0)), "0 feature"),
+        (X, sp.csr_matrix((0, 3)), "0 sample"),
+        (X, np.ones(3), "two dimensions"),
+        (X, np.ones((2, 2, 2)), "two dimensions"),
+        (X, np.array([["a", "b"]]), "must hold numbers"),
+        (X, np.array([["a", 1]], dtype=object), "not a number"),
+        (X, np.ones((2, 2), dtype=complex), "Complex data not supported"),
+        (X, sp.csr_matrix(np.ones((2, 2), dtype=complex)), "Complex data not supported"),
+        (X, [[1, 2], [3]], "rows of equal length"),
+        (Y, None, "the target y is None"),
+        (Y, np.ones(3), "two dimensions"),
+        (Y, np.ones((3, 0)), "no label columns"),
+        (Y, [["a", "b"]], "found type"),
+        (Y, np.array([["a", 1]], dtype=object), "objects that are not numbers"),
+        (Y, [[0, 1], [1]], "rows of equal length"),
+        (Y, [[0, np.nan]], "observed mask, not by NaN"),
+        (Y, sp.csr_matrix([[0, 3]]), "found 3"),
+        (Y, np.array([["0", "2"]], dtype=object), "found 2"),
+        (partial(Y, n_rows=3), np.ones((2, 2)), "2 rows but X has 3"),
+        (partial(Y, n_labels=5), np.ones((2, 2)), "2 labels where 5 are expected"),
+        (Y, sp.csr_matrix(([1, 1], [2, 2], [0, 0, 2]), shape=(2, 3)), "row 1, label 2 more than once"),
+        (Omega, np.array([[np.nan, 1.0]]), "NaN or infinity"),
+        (Omega, np.array([[None, 1]], dtype=object), "type object"),
+        (Omega, [["0", "1"]], "entries of type"),
+        (Omega, [[1], [1, 0]], "rows of equal length"),
+        (Omega, [1, 0], "two dimensions"),
     ]:
         with pytest.raises(InvalidInputError, match=words):
-            validation.check_labels(Y)
+            check(value)
+    for check, value, words in [
+        (X, np.array([[{}, 1]], dtype=object), "not a number"),
+        *((check, masked, "as observed") for check in (X, Y, Omega)),
+    ]:
+        with pytest.raises(InvalidTypeError, match=words):
+            check(value)
 
 
-def test_label_shapes_that_do_not_fit():
-    with pytest.raises(InvalidInputError, match="2 rows but X has 3"):
-        validation.check_labels(np.ones((2, 2)), n_rows=3)
-    with pytest.raises(InvalidInputError, match="2 labels where 5 are expected"):
-        validation.check_labels(np.ones((2, 2)), n_labels=5)
-    with pytest.raises(InvalidInputError, match="row 1, label 2 more than once"):
-        validation.check_labels(sp.csr_matrix(([1, 1], [2, 2], [0, 0, 2]), shape=(2, 3)))
-
-
-def test_numbers():
+def test_numbers_names_and_flags():
     assert validation.check_integer(np.int32(4), "k") == 4
     assert validation.check_real(2, "reg") == 2.0
     with pytest.raises(InvalidTypeError, match="k must be a whole number; found True"):
@@ -95,32 +96,6 @@ def test_numbers():
     with pytest.raises(InvalidInputError, match="kind must be one of 'a', 'b'; found 'c'"):
         validation.check_choice("c", "kind", ("a", "b"))
     assert validation.check_choice("a", "kind", ("a", "b")) == "a"
-
-
-def test_masks_that_cannot_be_used():
-    for mask, words in [
-        (np.array([[np.nan, 1.0]]), "NaN or infinity"),
-        (np.array([[None, 1]], dtype=object), "type object"),
-        ([["0", "1"]], "entries of type"),
-        ([[1], [1, 0]], "rows of equal length"),
-        ([1, 0], "two dimensions"),
-    ]:
-        with pytest.raises(InvalidInputError, match=words):
-            validation.check_observed(mask, shape=(1, 2))
-
-
-def test_numpy_masked_arrays_are_refused_rather_than_unmasked():
-    masked = np.ma.masked_array(np.ones((2, 2)), mask=np.eye(2))
-    for check in (
-        validation.check_features,
-        validation.check_labels,
-        lambda value: validation.check_observed(value, shape=(2, 2)),
-    ):
-        with pytest.raises(InvalidTypeError, match="as observed"):
-            check(masked)
-
-
-def test_flags():
     assert validation.check_flag(np.True_, "normalize") is True
     with pytest.raises(InvalidTypeError, match="normalize must be True or False; found 'no'"):
         validation.check_flag("no", "normalize")

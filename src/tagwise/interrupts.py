@@ -20,32 +20,22 @@ import os
 import threading
 from _signal import SIGINT, default_int_handler, getsignal, signal  # plain numbers: signal's enums take 10 µs per call
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import wraps
+from contextlib import ContextDecorator, contextmanager
 from inspect import currentframe
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
-__all__ = [
-    "current_call",
-    "deferred_interrupts",
-    "deferring_interrupts",
-    "interruptible",
-    "raise_if_interrupted",
-    "working_for",
-]
-
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
+__all__ = ["current_call", "deferred_interrupts", "interruptible", "raise_if_interrupted", "working_for"]
 
 
-class deferred_interrupts:
-    """Context that holds interrupts of the main thread back until a safe point or the end; nested ones do nothing."""
-
-    __slots__ = ("_previous", "pending")
+class deferred_interrupts(ContextDecorator):
+    """Context or decorator: interrupts of the main thread wait for a safe point or the end; nested ones do nothing."""
 
     def __init__(self) -> None:
         self.pending = False
         self._previous: Callable[..., Any] | None = None
+
+    def _recreate_cm(self) -> deferred_interrupts:
+        return deferred_interrupts()  # one for each call of a decorated function
 
     def __enter__(self) -> None:
         if _thread.call is None:
@@ -102,17 +92,6 @@ def raise_if_interrupted() -> None:
     call = _thread.call
     if call is not None and call.pending:
         call.deliver()
-
-
-def deferring_interrupts(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Decorator: :class:`deferred_interrupts` around every call."""
-
-    @wraps(function)
-    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        with deferred_interrupts():
-            return function(*args, **kwargs)
-
-    return call
 
 
 @contextmanager

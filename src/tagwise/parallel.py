@@ -97,19 +97,17 @@ def run_chunks(function: Callable[[int, int], Result], chunks: Bounds, n_threads
     if len(chunks) == 1:  # a row alone, whose answer takes some ten such calls
         raise_if_interrupted()
         return [function(*chunks[0])]
-    if current_call() is None:
-        with deferred_interrupts():
-            return _run_chunks(function, chunks, n_threads)
-    return _run_chunks(function, chunks, n_threads)
-
-
-def _run_chunks(function: Callable[[int, int], Result], chunks: Bounds, n_threads: int) -> list[Result]:
-    if n_threads <= 1 or not chunks or _thread.busy:
+    with deferred_interrupts():
+        if n_threads > 1 and chunks and not _thread.busy:
+            return _run_on_threads(function, chunks, n_threads)
         found = []
         for start, stop in chunks:
             raise_if_interrupted()
             found.append(function(start, stop))
         return found
+
+
+def _run_on_threads(function: Callable[[int, int], Result], chunks: Bounds, n_threads: int) -> list[Result]:
     job = _Job(function, chunks)
     helpers: list[Future[None]] = []
     try:

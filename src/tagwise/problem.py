@@ -132,18 +132,28 @@ class Problem:
         None: every label of every row is known.
     row_weight : float64 array (n,) or None
         Weights above 0; None where all rows weigh 1.
+    names : CSR, array or FeatureBlocks (L, d), or None
+        Features of the labels' names.
     """
 
     X: Features
     Y: sp.csr_matrix
     known: Known | None = None
     row_weight: np.ndarray | None = None
+    names: Features | None = None
 
     @classmethod
-    def of(cls, X: Features, Y: sp.csr_matrix, observed: Any = None, row_weight: np.ndarray | None = None) -> Problem:
+    def of(
+        cls,
+        X: Features,
+        Y: sp.csr_matrix,
+        observed: Any = None,
+        row_weight: np.ndarray | None = None,
+        names: Features | None = None,
+    ) -> Problem:
         """From checked data, and ``observed`` as users give it; a full mask is treated as None."""
         known = Known.given(observed, Y.shape)
-        return cls(X, Y if known is None else known.positives(Y), known, row_weight)
+        return cls(X, Y if known is None else known.positives(Y), known, row_weight, names)
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
@@ -205,10 +215,11 @@ class Problem:
     def labels(self: ProblemT, ids: np.ndarray) -> ProblemT:
         """Some labels, in this order; X is shared."""
         known = None if self.known is None else self.known.labels(ids)
-        return replace(self, Y=sp.csr_matrix(self.Y[:, ids]), known=known)
+        names = None if self.names is None else self.names[ids]
+        return replace(self, Y=sp.csr_matrix(self.Y[:, ids]), known=known, names=names)
 
     def append(self, other: Problem) -> Problem:
-        """These rows, then others, of the same features and labels."""
+        """These rows, then others, of the same features and labels; without names."""
         known, weight, mine, theirs = None, None, self.all_known, other.all_known
         if self.known is not None or other.known is not None:
             known = Known(_stacked(mine.pairs, theirs.pairs), np.concatenate([mine.complete, theirs.complete]))
@@ -220,7 +231,10 @@ class Problem:
         return Problem(X, _stacked(self.Y, other.Y), known, weight)
 
     def beside(self, other: Problem) -> Problem:
-        """These rows with further labels, those of ``other``; rows that are complete in one alone are written out."""
+        """These rows with further labels, those of ``other``, without names.
+
+        Rows that are complete in one alone are written out.
+        """
         known, mine, theirs = None, self.all_known, other.all_known
         if self.known is not None or other.known is not None:
             complete = mine.complete & theirs.complete
@@ -231,7 +245,7 @@ class Problem:
                 )
             pairs = [some.mask(~complete) for some in (mine, theirs)]
             known = Known(sp.csr_matrix(sp.hstack(pairs, format="csr")), complete)
-        return replace(self, Y=sp.csr_matrix(sp.hstack([self.Y, other.Y], format="csr")), known=known)
+        return replace(self, Y=sp.csr_matrix(sp.hstack([self.Y, other.Y], format="csr")), known=known, names=None)
 
     def merge(self, labels: np.ndarray, into: int) -> Problem:
         """The same labels, where ``into`` is on if any of ``labels`` is known to be on, and off if all are known off.

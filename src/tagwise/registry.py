@@ -50,7 +50,7 @@ class ModelInfo:
     probabilistic : bool
         Whether a score is a calibrated probability minus ½.
     learns_from_names : bool
-        Whether ``fit`` takes ``label_features``, the features of what labels are called.
+        Whether ``fit`` learns from ``label_features``, the features of labels' names.
     weighs_rows : bool
         Whether the objective is a sum over rows that ``sample_weight`` can weigh; if not, it is refused.
     updatable : bool

@@ -100,19 +100,13 @@ def _require_valid_compressed(matrix: Any, name: str) -> None:
     high, wide = matrix.blocksize if matrix.format == "bsr" else (1, 1)
     n_rows, n_columns = matrix.shape[0] // high, matrix.shape[1] // wide
     major, minor, what = (n_columns, n_rows, "row") if matrix.format == "csc" else (n_rows, n_columns, "column")
-    fault = None
-    if indptr.dtype.kind not in "iu" or indices.dtype.kind not in "iu":
-        fault = f"indptr and indices are of types {indptr.dtype} and {indices.dtype} instead of integers"
-    elif indptr.shape != (major + 1,):
-        fault = f"indptr has {indptr.size:,} entries instead of {major + 1:,}"
-    elif indptr[0] != 0:
-        fault = f"indptr starts with {indptr[0]} instead of 0"
-    elif not 0 <= indptr[-1] <= min(len(indices), len(matrix.data)):
-        fault = f"indptr ends with {indptr[-1]}, but {min(len(indices), len(matrix.data)):,} entries are stored"
-    elif major > 1 and (indptr[1:] < indptr[:-1]).any():
-        fault = "indptr decreases"
-    if fault:
-        raise InvalidInputError(f"{name} is not a valid sparse matrix: {fault}; build it anew from its entries.")
+    stored = min(len(indices), len(matrix.data))
+    whole = indptr.dtype.kind in "iu" and indices.dtype.kind in "iu" and indptr.shape == (major + 1,)
+    if not (whole and indptr[0] == 0 and indptr[-1] <= stored and (indptr[1:] >= indptr[:-1]).all()):
+        raise InvalidInputError(
+            f"{name} is not a valid sparse matrix: indptr must be {major + 1:,} integers that rise from 0 to at most "
+            f"{stored:,}, the stored entries, and indices must be integers; build it anew from its entries."
+        )
     _require_within(indices[: indptr[-1]], minor, what, name)
 
 

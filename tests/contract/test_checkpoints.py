@@ -2,6 +2,7 @@
 
 import pytest
 from comparison import assert_same_bits
+from interrupted_fits import interrupt_fit
 
 from tagwise.exceptions import InvalidTypeError
 from tagwise.store import Checkpoint
@@ -10,16 +11,6 @@ from tagwise.store import Checkpoint
 @pytest.fixture
 def checkpoint(tmp_path):
     return Checkpoint(tmp_path / "checkpoint")
-
-
-def interrupt_fit(model, after, *data, checkpoint):
-    def interrupt(iteration, info):
-        if iteration == after:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(*data, callback=interrupt, checkpoint=checkpoint)
-    assert not hasattr(model, "n_iter_")
 
 
 def test_a_fit_with_a_checkpoint_is_the_fit_without_and_is_not_done_again(make, fitted, problem, checkpoint):
@@ -34,12 +25,14 @@ def test_a_fit_with_a_checkpoint_is_the_fit_without_and_is_not_done_again(make, 
 
 
 def test_interrupted_after_the_first_iteration_and_fitted_again(make, fitted, problem, checkpoint):
-    interrupt_fit(make(), 1, *problem, checkpoint=checkpoint)
+    model = make()
+    interrupt_fit(model, 1, problem, checkpoint)
+    assert not hasattr(model, "n_iter_")
     assert_same_bits(make().fit(*problem, checkpoint=checkpoint), fitted)
 
 
 def test_interrupted_with_a_mask_and_fitted_again(make, mask, problem, checkpoint):
-    interrupt_fit(make(), 1, *problem, mask, checkpoint=checkpoint)
+    interrupt_fit(make(), 1, (*problem, mask), checkpoint)
     assert_same_bits(make().fit(*problem, mask, checkpoint=checkpoint), make().fit(*problem, mask))
 
 

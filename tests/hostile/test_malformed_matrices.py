@@ -46,8 +46,8 @@ FAULTS = {
     "ids from 1": r"stores an entry in column \d+, but has \d+ columns, .*If your ids start at 1, subtract 1",
     "out of range": r"stores an entry in column 1,000,000,000, but has",
     "negative": r"stores an entry in column -7, but has",
-    "decreasing indptr": "indptr decreases",
-    "indptr beyond the entries": r"indptr ends with \d+, but \d+ entries are stored",
+    "decreasing indptr": r"indptr must be [\d,]+ integers that rise from 0",
+    "indptr beyond the entries": r"indptr must be .* at most \d+, the stored entries",
 }
 
 

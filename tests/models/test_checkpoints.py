@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 from comparison import assert_same_bits
@@ -52,31 +54,24 @@ def test_interrupted_after_any_iteration(name, folder):
         checkpoint.discard()
 
 
-def test_validation_rows_are_asked_once(folder):
+def test_validation_rows_are_asked_once(folder, monkeypatch):
     """An interrupt behind the fusion does not repeat the five cascades that it was learnt from."""
 
     def make():
         return Cascade(rank=3, support=5, shortlist=6, max_iter=1, validation_fraction=0.2)
 
-    whole = make().fit(*FULL)
-    fits = []
+    whole, fits, original = make().fit(*FULL), [], REML._fit
 
-    class Cut(BaseException):
-        pass
-
-    original = REML._fit
-
-    def counted(self, *arguments):
-        fits.append(arguments[0].n_rows)
+    def counted(self, problem, progress):
+        fits.append(problem.n_rows)
         if len(fits) == 6:
-            raise Cut
-        original(self, *arguments)
+            raise KeyboardInterrupt
+        original(self, problem, progress)
 
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(REML, "_fit", counted)
-        with pytest.raises(Cut):
-            make().fit(*FULL, checkpoint=Checkpoint(folder))
-        resumed = make().fit(*FULL, checkpoint=Checkpoint(folder))
+    monkeypatch.setattr(REML, "_fit", counted)
+    with pytest.raises(KeyboardInterrupt):
+        make().fit(*FULL, checkpoint=Checkpoint(folder))
+    resumed = make().fit(*FULL, checkpoint=Checkpoint(folder))
     assert len(fits) == 7
     assert len(set(fits[:5])) == 1
     assert fits[0] < fits[5] == fits[6]
@@ -112,9 +107,7 @@ def test_an_error_of_the_callback_is_not_blamed_on_the_checkpoint(folder):
     make, data = maker("LEML-squared")
     interrupt_fit(make(), 2, data, Checkpoint(folder))
 
-    def fails(iteration, info):
-        raise InvalidInputError("of the callback's own.")
-
+    fails = Mock(side_effect=InvalidInputError("of the callback's own."))
     with pytest.raises(InvalidInputError, match=r"^of the callback's own\.$"):
         make().fit(*data, checkpoint=Checkpoint(folder), callback=fails)
     assert_same_bits(make().fit(*data), make().fit(*data, checkpoint=Checkpoint(folder)))
@@ -126,17 +119,12 @@ def test_a_warm_start_resumes_from_its_checkpoint(folder, tmp_path):
     whole, started = load(tmp_path / "model"), load(tmp_path / "model")
     for model in (whole, started):
         model.set_params(max_iter=4)
-    with pytest.raises(KeyboardInterrupt):
-        started.fit(*data, checkpoint=Checkpoint(folder), callback=lambda i, info: _interrupt() if i == 2 else None)
+    interrupt_fit(started, 2, data, Checkpoint(folder))
     assert_same_bits(whole.fit(*data), started.fit(*data, checkpoint=Checkpoint(folder)))
     with pytest.raises(InvalidInputError, match="feature_factors_ has other values"):
         whole.fit(*data, checkpoint=Checkpoint(folder))
     with pytest.raises(InvalidInputError, match="feature_factors_ is None and was"):
         make(warm_start=True).fit(*data, checkpoint=Checkpoint(folder))
-
-
-def _interrupt():
-    raise KeyboardInterrupt
 
 
 # ---------------------------------------------------------------------- what a resumed fit tells
@@ -183,6 +171,17 @@ def test_another_fit_is_refused_and_leaves_the_checkpoint(folder):
         with pytest.raises(InvalidInputError, match=sentence):
             model.fit(*data, checkpoint=Checkpoint(folder))
     assert_same_bits(make().fit(*own), make(verbose=0, n_jobs=2).fit(*own, checkpoint=Checkpoint(folder)))
+
+
+def test_weights_of_rows_belong_to_a_checkpoint(folder):
+    make, data = maker("LEML-squared")
+    weights = np.random.default_rng(4).random(data[0].shape[0])
+    make().fit(*data, sample_weight=weights, checkpoint=Checkpoint(folder), callback=lambda *_: True)
+    for other in (None, weights[::-1]):
+        with pytest.raises(InvalidInputError, match="sample_weight"):
+            make().fit(*data, sample_weight=other, checkpoint=Checkpoint(folder))
+    resumed = make().fit(*data, sample_weight=weights, checkpoint=Checkpoint(folder))
+    assert_same_bits(make().fit(*data, sample_weight=weights), resumed)
 
 
 def test_fits_that_cannot_be_kept_are_refused_and_leave_no_folder(folder):

@@ -1,8 +1,8 @@
 """Updating fitted models: the label side of a fit again, for some labels.
 
 Given what all labels share, each label is a problem of its own (LEML: its factor beside W; REML: and its sparse part;
-Cascade: and its ranker and prototype; BinaryRelevance: all of it). So new labels, merged labels, and labels of which
-new rows say much, are learnt by the steps of a fit with the shared part fixed, and nothing else of the model changes.
+Cascade: and its ranker and prototype; BinaryRelevance: all of it). So new labels, merged labels, and labels that new
+rows say much about, are learnt by the steps of a fit with the shared part fixed, and nothing else of the model changes.
 """
 
 from __future__ import annotations
@@ -59,15 +59,12 @@ takes d² numbers where X takes its stored entries, and neither hard negatives n
 
 
 class UpdatableModel(MultiLabelModel):
-    """A model whose labels can be learnt one by one, beside a part that they share.
-
-    With ``updatable`` it has the fields ``KEPT`` beside its own.
-    """
+    """A model whose labels can be learnt one by one, beside a part that they share."""
 
     refit_growth: ClassVar[float] = 2.0
     """Growth of the rows since the last fit at which an update fits everything again.
 
-    Rows that double and double again make all these fits together cost less than two of the last size.
+    With rows that double and double again, all these fits together cost less than two of the last size.
     """
 
     positive_weight: PositiveWeight
@@ -78,6 +75,8 @@ class UpdatableModel(MultiLabelModel):
     kept_weight_: np.ndarray
     pending_: np.ndarray
     fitted_rows_: int
+
+    # ------------------------------------------------------------------ for subclasses
 
     @abstractmethod
     def _learn_labels(self, problem: Problem, labels: np.ndarray, progress: FitProgress) -> None:
@@ -95,15 +94,12 @@ class UpdatableModel(MultiLabelModel):
     def _count_rows(self, start: int) -> None:
         """Add the kept rows from ``start`` on to what is counted over all rows; 0 after labels have changed."""
 
-    def _refit(self) -> None:
-        """Fit to the kept rows."""
-        self._learn(self._kept)
+    # ------------------------------------------------------------------ labels
 
     def add_labels(self, X: Any, Y_new: Any, observed: Any = None) -> Any:
         """Learn labels beside those of the fit, from rows that say which of them have the new labels.
 
-        Each new label is what the steps of a fit find for it with all that labels share as it is. The labels there are
-        do not change.
+        Neither the labels there are nor what all labels share change.
 
         Parameters
         ----------
@@ -128,13 +124,43 @@ class UpdatableModel(MultiLabelModel):
         """
         return self._add(self._rows_of_new_labels(X, Y_new, observed))
 
-    def remove_labels(self, labels: Any) -> Any:
-        """Forget labels, by their ids; those behind them move up. What the others share stays as it is.
+    def _rows_of_new_labels(self, X: Any, Y_new: Any, observed: Any) -> Problem:
+        """The checked arguments of :meth:`add_labels`."""
+        self._require_updates("add_labels")
+        if X is None and not self.updatable:
+            raise InvalidInputError(
+                f"X is None, but this {type(self).__name__} keeps no rows to learn from; give the rows of Y_new, or "
+                "fit with updatable=True."
+            )
+        if X is None:
+            features = self.kept_features_
+        else:
+            features = self.fitted_features(X)
+            features = self._as_kept(features) if self.updatable else features.astype(self._floats(), copy=False)
+        labels = check_labels(Y_new, name="Y_new", n_rows=features.shape[0])
+        kept = self.kept_features_ if self.updatable else features
+        if features is not kept and (features.shape != kept.shape or (features != kept).sum()):
+            raise InvalidInputError(
+                f"X has other rows than the {kept.shape[0]:,} that this model keeps and learns from. Give X=None and "
+                "Y_new of those; or learn rows and new labels together by update(X, Y), Y with a column for every "
+                "label, old and new."
+            )
+        self._require_weights_of(self.n_labels_ + labels.shape[1])
+        return Problem.of(features, labels, observed, self._kept.row_weight if self.updatable else None)
 
-        Returns
-        -------
-        self
-        """
+    def _add(self, problem: Problem, **more: Any) -> Any:
+        """:meth:`add_labels` of what has been checked; ``more`` is for :meth:`_describe_new`."""
+        with self._changing("new labels") as progress:
+            wider = self._kept.beside(problem) if self.updatable else None
+            labels = self._grow(problem.n_labels)
+            if wider is not None:
+                self._keep(wider)
+            self._learn_labels(problem, labels, progress)
+            self._describe_new(problem, labels, **more)
+        return self
+
+    def remove_labels(self, labels: Any) -> Any:
+        """Forget labels, by their ids; those behind them move up. Returns self."""
         self._require_updates("remove_labels")
         kept = np.setdiff1d(np.arange(self.n_labels_), self._checked_ids(labels))
         if not len(kept):
@@ -144,7 +170,7 @@ class UpdatableModel(MultiLabelModel):
         return self
 
     def merge_labels(self, labels: Any, into: int) -> Any:
-        """Make labels one with the label ``into``, which is learnt anew.
+        """Make labels one with the label ``into``, which is learnt anew, in a model with ``updatable=True``.
 
         A row has it that has any of them, and lacks it if it is known to lack all of them; of other rows it is unknown.
 
@@ -158,11 +184,6 @@ class UpdatableModel(MultiLabelModel):
         Returns
         -------
         self
-
-        Raises
-        ------
-        InvalidInputError
-            The model was not fitted with ``updatable=True``: it does not know which rows had the labels.
         """
         self._require_updates("merge_labels", "which rows have the labels")
         (goal,) = self._checked_ids([into])
@@ -176,6 +197,8 @@ class UpdatableModel(MultiLabelModel):
             self._learn_again(np.flatnonzero(kept == goal), progress)
             self._count_rows(0)
         return self
+
+    # ------------------------------------------------------------------ rows
 
     def update(self, X: Any, Y: Any, observed: Any = None) -> Any:
         """Learn further rows, and labels that only they have, in a model that was fitted with ``updatable=True``.
@@ -214,40 +237,10 @@ class UpdatableModel(MultiLabelModel):
         """
         return self._update(X, Y, observed)
 
-    @property
-    def drift_(self) -> float:
-        """Share of the kept rows that the part that labels share was not fitted to; 0 after a fit."""
-        return 1.0 - self.fitted_rows_ / len(self.kept_complete_)
-
-    def n_known_pairs(self) -> int | None:
-        """Number of pairs of a kept row and a label of which it is known whether they belong together; None: all."""
-        known = self._kept.known
-        return None if known is None else known.n_pairs
-
-    def with_labels_learnt(self, problem: Problem, labels: np.ndarray, progress: FitProgress) -> Any:
-        """The same model with some labels learnt from a problem of theirs; for models that hold this one."""
-        model = copy(self)
-        model._learn_labels(problem, labels, progress)
-        model._build_prediction_cache()
-        return model
-
-    def _add(self, problem: Problem, **more: Any) -> Any:
-        """:meth:`add_labels` of what has been checked; ``more`` is for :meth:`_describe_new`."""
-        with self._changing("new labels") as progress:
-            wider = self._kept.beside(problem) if self.updatable else None
-            labels = self._grow(problem.n_labels)
-            if wider is not None:
-                self._keep(wider)
-            self._learn_labels(problem, labels, progress)
-            self._describe_new(problem, labels, **more)
-        return self
-
     def _update(self, X: Any, Y: Any, observed: Any, names: Any = None) -> Any:
-        """:meth:`update`, where new labels may have ``names`` (m, d): see :meth:`_take_new_names`."""
+        """:meth:`update`, where new labels may have ``names`` (m, d)."""
         self._require_updates("update", "the rows of its fit")
         features = self._as_kept(self.fitted_features(X))
-        if features.shape[0] == 0:
-            raise InvalidInputError("X has no rows; an update needs at least one.")
         labels = check_labels(Y, n_rows=features.shape[0])
         if labels.shape[1] < self.n_labels_:
             raise InvalidInputError(
@@ -272,13 +265,30 @@ class UpdatableModel(MultiLabelModel):
             self.pending_ = self.pending_ + rows.teaching_pairs()
             known = self._kept.known
             if anew and (known is None or known.may_be_written()):
-                self._refit()  # which shows its own progress
+                self._learn(self._kept)  # which shows its own progress
                 return self
             due = (self.pending_ > 0) & (self.pending_ >= _NEW_SHARE * self._kept.label_counts)
             due[new] = True
             self._learn_again(np.flatnonzero(due), progress)
             self._count_rows(kept.n_rows)
         return self
+
+    @property
+    def drift_(self) -> float:
+        """Share of the kept rows that the part that labels share was not fitted to; 0 after a fit."""
+        return 1.0 - self.fitted_rows_ / len(self.kept_complete_)
+
+    def n_known_pairs(self) -> int | None:
+        """Number of pairs of a kept row and a label of which it is known whether they belong together; None: all."""
+        known = self._kept.known
+        return None if known is None else known.n_pairs
+
+    def with_labels_learnt(self, problem: Problem, labels: np.ndarray, progress: FitProgress) -> Any:
+        """The same model with some labels learnt from a problem of theirs; for models that hold this one."""
+        model = copy(self)
+        model._learn_labels(problem, labels, progress)
+        model._build_prediction_cache()
+        return model
 
     def _learn_again(self, labels: np.ndarray, progress: FitProgress) -> None:
         """The label side for some labels, from the kept rows; if that takes a mask, for a few labels at a time."""
@@ -294,9 +304,10 @@ class UpdatableModel(MultiLabelModel):
         self.pending_ = self.pending_.copy()
         self.pending_[labels] = 0
 
+    # ------------------------------------------------------------------ the kept rows
+
     @property
     def _kept(self) -> Problem:
-        """The kept rows."""
         known = None if self.kept_complete_.all() else Known(self.kept_observed_, self.kept_complete_)
         weight = None if (self.kept_weight_ == 1).all() else self.kept_weight_
         return Problem(self.kept_features_, self.kept_labels_, known, weight)
@@ -321,29 +332,6 @@ class UpdatableModel(MultiLabelModel):
         elif not isinstance(X, np.ndarray):
             X = X.toarray()
         return X.astype(self._floats(), copy=False)
-
-    def _rows_of_new_labels(self, X: Any, Y_new: Any, observed: Any) -> Problem:
-        """The checked arguments of :meth:`add_labels` as a problem."""
-        self._require_updates("add_labels")
-        if X is not None:
-            features = self.fitted_features(X)
-            features = self._as_kept(features) if self.updatable else features.astype(self._floats(), copy=False)
-        elif self.updatable:
-            features = self.kept_features_
-        else:
-            raise InvalidInputError(
-                f"X is None, but this {type(self).__name__} keeps no rows to learn from; give the rows of Y_new, or "
-                "fit with updatable=True."
-            )
-        labels = check_labels(Y_new, name="Y_new", n_rows=features.shape[0])
-        if self.updatable and X is not None and not _same(features, self.kept_features_):
-            raise InvalidInputError(
-                f"X has other rows than the {len(self.kept_complete_):,} that this model keeps and learns from. Give "
-                "X=None and Y_new of those; or learn rows and new labels together by update(X, Y), Y with a column "
-                "for every label, old and new."
-            )
-        self._require_weights_of(self.n_labels_ + labels.shape[1])
-        return Problem.of(features, labels, observed, self._kept.row_weight if self.updatable else None)
 
     def _fields(self) -> Fields:
         return self.fields | KEPT if self.updatable else self.fields
@@ -384,6 +372,8 @@ class UpdatableModel(MultiLabelModel):
                 f"{self.n_dense_features_in_:,} (an embedder makes one); fit to all rows and labels again."
             )
 
+    # ------------------------------------------------------------------ room for labels and features
+
     def _grow(self, many: int) -> np.ndarray:
         """Make room for so many labels more; returns their ids."""
         first, names = self.n_labels_, self.label_names_
@@ -397,8 +387,7 @@ class UpdatableModel(MultiLabelModel):
 
     def _select_labels(self, source: np.ndarray) -> None:
         """The model with labels of its own in this order; −1 for one of which nothing is known."""
-        self._fields().select(self, "L", source)
-        self._select_within("_select_labels", source)
+        self._select("L", source)
         names, weights = self.label_names_, self.positive_weight
         if np.ndim(weights) == 1 and len(weights) == self.n_labels_ and (source >= 0).all():
             self.positive_weight = np.asarray(weights)[source]
@@ -406,41 +395,32 @@ class UpdatableModel(MultiLabelModel):
         if names is not None and (source >= 0).all():
             self.label_names_ = [names[label] for label in source]
 
+    def _select_features(self, source: np.ndarray) -> None:
+        """The model with features of its own in this order; −1 for one that no row has had."""
+        self._select("d", source)
+        self.n_features_in_ = len(source)
+
+    def _select(self, axis: str, source: np.ndarray) -> None:
+        """Slices of the arrays along an axis, and of those of the models that this one holds."""
+        self._fields().select(self, axis, source)
+        for name in self._fields().models():
+            model = copy(getattr(self, name))
+            (model._select_labels if axis == "L" else model._select_features)(source)
+            model._build_prediction_cache()
+            setattr(self, name, model)
+
     def _weights_of(self, labels: np.ndarray) -> PositiveWeight:
         """``positive_weight`` of some labels."""
         weight = self.positive_weight
         return np.asarray(weight)[labels] if np.ndim(weight) == 1 else weight
 
-    def _select_features(self, source: np.ndarray) -> None:
-        """The model with features of its own in this order; −1 for one that no row has had."""
-        self._fields().select(self, "d", source)
-        self._select_within("_select_features", source)
-        self.n_features_in_ = len(source)
-
-    def _select_within(self, method: str, source: np.ndarray) -> None:
-        """The same of the models that this one holds."""
-        for name in self._fields().models():
-            model = copy(getattr(self, name))
-            getattr(model, method)(source)
-            model._build_prediction_cache()
-            setattr(self, name, model)
-
     @contextmanager
     def _changing(self, what: str, *, shown: bool = True) -> Iterator[FitProgress]:
         """Change the fitted model, wholly or not at all."""
-        verbose = self.verbose if shown else 0
         with self._whole_or_not():
+            verbose = self.verbose if shown else 0
             with FitProgress(type(self).__name__, 1, steps=what, verbose=verbose) as progress, computing():
                 yield progress
             if self._fields().overflow(self):
                 raise InvalidInputError(OVERFLOW)
             self._build_prediction_cache()
-
-
-def _same(left: Features, right: Features) -> bool:
-    """Whether two matrices hold the same."""
-    if left.shape != right.shape or sp.issparse(left) != sp.issparse(right):
-        return False
-    if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
-        return bool(np.array_equal(left, right))
-    return left.nnz == right.nnz and (left != right).nnz == 0

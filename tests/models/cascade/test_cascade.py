@@ -1,11 +1,13 @@
 """Cascade: the formula of its scores, what counts as a hard negative, what validation rows teach, and real figures."""
 
 from copy import copy
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import reference_fusion as reference
 import scipy.sparse as sp
+from comparison import assert_same_model
 
 from tagwise import REML, Cascade
 from tagwise.data import hide_labels, load_dataset, make_low_rank_plus_sparse
@@ -17,7 +19,7 @@ from tagwise.metrics import inverse_propensity, precision_at_k, ranking_report
 from tagwise.models.cascade import cascade as cascade_module
 from tagwise.models.cascade import fusion_training as training_module
 from tagwise.models.cascade.fusion import Candidates
-from tagwise.models.cascade.fusion_training import prior_fusion
+from tagwise.models.cascade.fusion_training import choose_validation_rows, prior_fusion
 from tagwise.models.cascade.labels_without_rows import NO_ODDS
 from tagwise.models.cascade.ranker import hard_negatives
 from tagwise.problem import Problem
@@ -32,8 +34,8 @@ def problem():
 
 def validation_folds(model, Y, observed):
     """Which rows teach the fusion of a model, and whether it learns all rows in the end."""
-    nothing = sp.csr_matrix((Y.shape[0], 1))
-    return model._validation_folds(Problem.of(nothing, Y, observed))
+    problem = Problem.of(sp.csr_matrix((Y.shape[0], 1)), Y, observed)
+    return choose_validation_rows(problem, fraction=model.validation_fraction, refit=model.refit, random_state=0)
 
 
 def small(**changed):
@@ -43,6 +45,13 @@ def small(**changed):
 @pytest.fixture(scope="module")
 def fitted(problem):
     return small().fit(*problem)
+
+
+def watched(monkeypatch, name):
+    """A function of the module, which remembers its calls."""
+    mock = Mock(wraps=getattr(cascade_module, name))
+    monkeypatch.setattr(cascade_module, name, mock)
+    return mock
 
 
 def unit(X):
@@ -207,10 +216,9 @@ def test_no_label_loses_its_last_row_to_validation():
 
 def test_the_fusion_is_learnt_on_rows_that_its_cascade_has_not_seen(problem, monkeypatch):
     X, Y = problem
-    lessons = []
-    learn = cascade_module.learn_fusion
-    monkeypatch.setattr(cascade_module, "learn_fusion", lambda given: lessons.extend(given) or learn(given))
+    learn = watched(monkeypatch, "learn_fusion")
     model = small(validation_fraction=0.1).fit(X, Y)
+    (lessons,) = learn.call_args.args
     assert [len(lesson.on) for lesson in lessons] == [40] * 10
     folds, _ = validation_folds(model, Y, None)
     for lesson, rows in zip(lessons, folds):
@@ -242,17 +250,6 @@ def test_without_a_refit_the_cascade_that_taught_is_kept(problem):
 def spared(monkeypatch):
     """So few rows are enough that a twentieth of 400 is."""
     monkeypatch.setattr(training_module, "_ENOUGH_VALIDATION_ROWS", 20)
-
-
-class Counted:
-    """Counts the calls of a function."""
-
-    def __init__(self, function):
-        self.function, self.calls = function, 0
-
-    def __call__(self, *arguments, **named):
-        self.calls += 1
-        return self.function(*arguments, **named)
 
 
 def taught_alone(model, X, Y, observed=None):
@@ -298,9 +295,7 @@ def test_learning_labels_again_takes_names_and_missing_labels_and_any_threads(pr
     first = small(unlisted="unknown", n_jobs=1).fit(X, Y, label_features=names)
     second = small(unlisted="unknown", n_jobs=2).fit(X, Y, label_features=names)
     assert not validation_folds(first, Y, None)[1]
-    for name in first.fields.arrays():
-        ours, theirs = getattr(first, name), getattr(second, name)
-        np.testing.assert_array_equal(*(part.toarray() if sp.issparse(part) else part for part in (ours, theirs)))
+    assert_same_model(first, second)
     # Names are looked for in all rows, the validation rows too.
     has_name = (X.toarray() != 0)[:, : Y.shape[1]]
     np.testing.assert_array_equal(first.name_rows_, has_name.sum(axis=0))
@@ -314,27 +309,15 @@ def test_a_fit_that_is_cut_while_labels_are_learnt_again_resumes(problem, tmp_pa
     X, Y = problem
     whole = small().fit(X, Y)
 
-    class Cut(BaseException):
-        pass
-
-    def cut(*_, **__):
-        raise Cut
-
     with monkeypatch.context() as patched:
-        patched.setattr(cascade_module, stage, cut)
-        with pytest.raises(Cut):
+        patched.setattr(cascade_module, stage, Mock(side_effect=SystemExit))
+        with pytest.raises(SystemExit):
             small().fit(X, Y, checkpoint=Checkpoint(tmp_path / "checkpoint"))
-    trained = []
-    learn = cascade_module.learn_rankers
-    monkeypatch.setattr(
-        cascade_module, "learn_rankers", lambda side, *a: trained.append(side.problem.n_labels) or learn(side, *a)
-    )
+    learn = watched(monkeypatch, "learn_rankers")
     resumed = small().fit(X, Y, checkpoint=Checkpoint(tmp_path / "checkpoint"))
-    assert len(trained) == 1  # those of the labels that are learnt again
-    assert trained[0] < Y.shape[1]
-    for name in whole.fields.arrays():
-        ours, theirs = getattr(whole, name), getattr(resumed, name)
-        np.testing.assert_array_equal(*(part.toarray() if sp.issparse(part) else part for part in (ours, theirs)))
+    (call,) = learn.call_args_list  # those of the labels that are learnt again
+    assert call.args[0].problem.n_labels < Y.shape[1]
+    assert_same_model(whole, resumed)
 
 
 @pytest.mark.usefixtures("spared")
@@ -355,33 +338,22 @@ def test_a_label_whose_rows_are_mostly_set_aside_is_learnt_from_them(monkeypatch
     (again,), _ = validation_folds(small(), Y, None)
     np.testing.assert_array_equal(again, validation)
     # It has less than a fiftieth of all positives.
-    monkeypatch.setattr(cascade_module, "learn_rankers", counted := Counted(cascade_module.learn_rankers))
+    learn = watched(monkeypatch, "learn_rankers")
     small().fit(X, Y)
-    assert counted.calls == 1
+    assert learn.call_count == 1
     monkeypatch.setattr(training_module, "_SEEN_SHARE", 0.001)
     found, _ = small().fit(X, Y).predict_topk(X[chosen], k=3)
-    assert counted.calls == 3
+    assert learn.call_count == 3
     assert (found == 9).any(axis=1).all()
     without, _ = small(refit=False, validation_fraction=0.05).fit(X, Y).predict_topk(X[chosen], k=3)
     assert not (without == 9).any()
 
 
 def test_few_rows_are_fused_by_the_prior():
-    X, Y = sp.csr_matrix(np.eye(4)), sp.csr_matrix(np.eye(4))
-    model = Cascade(rank=1).fit(X, Y)
+    X = sp.csr_matrix(np.eye(4))
+    model = Cascade(rank=1).fit(X, X)
     np.testing.assert_array_equal(model.fusion_own_, prior_fusion(("ranker", "proposer", "prototype", "frequency")).own)
     np.testing.assert_array_equal(model.predict_topk(X, k=1)[0].ravel(), np.arange(4))
-
-
-def test_what_y_says_outside_the_mask_does_not_reach_the_fusion(problem):
-    X, Y = problem
-    observed = hide_labels(Y, 0.5, random_state=1)
-    flipped = Y.toarray()
-    outside = observed.toarray() == 0
-    flipped[outside] = 1 - flipped[outside]
-    first, second = small().fit(X, Y, observed), small().fit(X, sp.csr_matrix(flipped), observed)
-    np.testing.assert_array_equal(first.fusion_own_, second.fusion_own_)
-    np.testing.assert_array_equal(first.fusion_context_, second.fusion_context_)
 
 
 def test_names_of_labels_are_evidence(problem):
@@ -424,11 +396,11 @@ def named(problem):
 def test_parts_that_do_not_fit_together_are_refused(named):
     """Checks of each array alone are those of every model's fields."""
     forged = [
-        ({"fusion_own_": named.fusion_own_[:15]}, r"the fusion of 5 opinions needs 21, 8, 6, 6 .* found \(15,\)"),
-        ({"fusion_unseen_": named.fusion_unseen_[1:]}, r"found \(21,\), \(8,\), \(6,\), \(5,\)"),
-        ({"fusion_own_": named.fusion_own_ * 1e9}, r"at most 1e\+06 in size"),
+        ({"fusion_own_": named.fusion_own_[:15]}, "fusion_own_ must have 21 coefficients, for 5 opinions; found 15"),
+        ({"fusion_unseen_": named.fusion_unseen_[1:]}, r"fusion_unseen_ must be .* with 6 = 6; its shape is \(5,\)"),
+        ({"fusion_own_": named.fusion_own_ * 1e9}, r"fusion_own_ must be at most 1e\+06 in size"),
         ({"opinions_": ["proposer", "ranker"]}, "opinions_ must be some of"),
-        ({"opinions_": named.opinions_[:4]}, "the fusion of 4 opinions"),
+        ({"opinions_": named.opinions_[:4]}, "for 4 opinions"),
         ({"label_frequency_": named.label_frequency_ + 400}, "must occur in 0 to 400 rows"),
         ({"label_frequency_": named.label_frequency_ - 400}, "whole numbers from 0 on"),
         ({"name_rows_": named.name_rows_ + 401}, "must occur in 0 to 400 rows"),
@@ -522,13 +494,12 @@ def test_very_many_labels(data_folder):
 
 def test_where_only_positives_are_known_a_listed_label_counts_as_those_that_are_missing(problem, monkeypatch):
     X, Y = problem
-    lessons = []
-    learn = cascade_module.learn_fusion
-    monkeypatch.setattr(cascade_module, "learn_fusion", lambda given: lessons.extend(given) or learn(given))
+    learn = watched(monkeypatch, "learn_fusion")
     plain, model = small().fit(X, Y), small(unlisted="unknown").fit(X, Y)
     worth = inverse_propensity(Y, listed_only=True)
-    assert len(lessons) == 20
-    for one, other in zip(lessons[:10], lessons[10:]):
+    before, after = (call.args[0] for call in learn.call_args_list)
+    assert len(before) == 10
+    for one, other in zip(before, after, strict=True):
         missing = (other.on - 1)[one.on] / (worth[one.candidates.labels] - 1)[one.on]
         np.testing.assert_allclose(missing, missing[0])  # all of them, or the same share
         assert 0 < missing[0] <= 1
@@ -537,15 +508,20 @@ def test_where_only_positives_are_known_a_listed_label_counts_as_those_that_are_
     assert model.predict_topk(X, 3)[1].mean() > plain.predict_topk(X, 3)[1].mean() + 0.05
 
 
-@pytest.mark.parametrize("hidden", [0.0, 0.5])
-def test_propensities_that_rows_refute_count_less(hidden):
-    """With no label missing, or half as many as the propensities say, probabilities stay near what is right."""
-    data = load_dataset("debtags-sample")
-    complete = data.Y_train
+def thinned(complete, hidden):
+    """Labels of which this share of those that the propensities say are missing."""
     missing = hidden * (1 - 1 / inverse_propensity(complete)[complete.indices])
     kept = np.random.default_rng(0).random(complete.nnz) >= missing
     Y = sp.csr_matrix((kept.astype(np.float32), complete.indices, complete.indptr), shape=complete.shape)
     Y.eliminate_zeros()
+    return Y
+
+
+@pytest.mark.parametrize("hidden", [0.0, 0.5])
+def test_propensities_that_rows_refute_count_less(hidden):
+    """With no label missing, or half as many as the propensities say, probabilities stay near what is right."""
+    data = load_dataset("debtags-sample")
+    Y = thinned(data.Y_train, hidden)
     with pytest.warns(TagwiseWarning, match=r"rows list more labels than they would .* leave unlisted at 'off'"):
         model = Cascade(unlisted="unknown").fit(data.X_train, Y)
     labels, scores = model.predict_topk(data.X_test, 5)
@@ -573,12 +549,7 @@ def test_hardly_anything_is_known(problem):
 def test_probabilities_are_those_of_complete_labels_where_some_are_missing():
     """28% of the labels that train are missing, rare ones most often; complete labels judge."""
     data = load_dataset("debtags-sample")
-    complete = data.Y_train
-    weights = inverse_propensity(complete)
-    kept = np.random.default_rng(0).random(complete.nnz) < 1 / weights[complete.indices]
-    Y = sp.csr_matrix((kept.astype(np.float32), complete.indices, complete.indptr), shape=complete.shape)
-    Y.eliminate_zeros()
-    found = {}
+    Y, weights, found = thinned(data.Y_train, 1.0), inverse_propensity(data.Y_train), {}
     for unlisted in ("off", "unknown"):
         labels, scores = Cascade(unlisted=unlisted).fit(data.X_train, Y).predict_topk(data.X_test, 5)
         on = np.take_along_axis(data.Y_test.toarray(), labels, axis=1)

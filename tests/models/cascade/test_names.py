@@ -44,51 +44,34 @@ def unseen_labels(names, frequency, meanings, opinions):
     )
 
 
-@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 3]))
-def test_unseen_labels_come_after_the_shortlist_those_named_most_first(seed, n_threads):
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 3]), st.sampled_from(["name", "name meaning"]))
+def test_unseen_labels_come_after_the_shortlist_the_nearest_first(seed, n_threads, opinion):
     rng = np.random.default_rng(seed)
-    n_labels, n_features, n_rows, listed, width = 30, 12, 20, 10, 6
-    N = sp.random(n_labels, n_features, 0.3, format="csr", random_state=seed % 2**31)
+    n_labels, n_features, n_rows, listed, width, many = 30, 12, 20, 10, 6, 5
     frequency = rng.integers(0, 2, n_labels)
-    rows = sp.csr_matrix((rng.random((n_rows, n_features)) < 0.2).astype(float))
     labels = np.array([rng.permutation(n_labels)[:listed] for _ in range(n_rows)])
     proposed = -np.sort(-rng.random((n_rows, listed)), axis=1)
     given = labels.copy()
-    unseen = unseen_labels(N, frequency, np.zeros((n_labels, 0)), ["name"])
-    asked = SimpleNamespace(present=rows, n_threads=n_threads)
+    if opinion == "name":
+        names = sp.random(n_labels, n_features, 0.3, format="csr", random_state=seed % 2**31)
+        rows, meanings = (rng.random((n_rows, n_features)) < 0.2).astype(float), np.zeros((n_labels, 0))
+        asked = SimpleNamespace(present=sp.csr_matrix(rows), n_threads=n_threads)
+        nearness = rows @ names.T.toarray()
+    else:
+        names, rows = sp.csr_matrix((n_labels, n_features)), rng.standard_normal((n_rows, 4))
+        meanings = rng.standard_normal((n_labels, 4)) * (rng.random(n_labels) < 0.8)[:, None]
+        asked = SimpleNamespace(directions=rows, n_threads=n_threads)
+        nearness = rows @ meanings.T
+    unseen = unseen_labels(names, frequency, meanings, [opinion])
     found, scores, wider = unseen.propose(asked, labels, proposed, width)
+    assert wider == width + many
     np.testing.assert_array_equal(labels, given)
-    many = wider - width
-    assert many == 5
-    named = rows @ N.T.toarray()
     for row in range(n_rows):
-        candidates = [j for j in range(n_labels) if frequency[j] == 0 and named[row, j] > 0]
-        best = sorted(candidates, key=lambda j: (-named[row, j], j))[:many]
+        candidates = [j for j in range(n_labels) if frequency[j] == 0 and nearness[row, j] != 0]
+        best = sorted(candidates, key=lambda j: (-nearness[row, j], j))[:many]
         added = [j if j not in given[row, :width] else -1 for j in best] + [-1] * (many - len(best))
         behind = [-1 if j in added else j for j in given[row, width:]]
         assert found[row].tolist() == [*given[row, :width], *added, *behind]
-        np.testing.assert_array_equal(np.delete(scores[row], np.arange(width, wider)), proposed[row])
-
-
-@given(st.integers(0, 2**32 - 1))
-def test_unseen_labels_are_proposed_by_the_meaning_of_their_names_too(seed):
-    rng = np.random.default_rng(seed)
-    n_labels, n_rows, listed, width, many = 12, 9, 8, 5, 5
-    meanings = rng.standard_normal((n_labels, 4)) * (rng.random(n_labels) < 0.8)[:, None]
-    frequency = rng.integers(0, 2, n_labels)
-    directions = rng.standard_normal((n_rows, 4))
-    labels = np.array([rng.permutation(n_labels)[:listed] for _ in range(n_rows)])
-    proposed = -np.sort(-rng.random((n_rows, listed)), axis=1)
-    unseen = unseen_labels(sp.csr_matrix((n_labels, 3)), frequency, meanings, ["name meaning"])
-    np.testing.assert_array_equal(unseen.labels, np.flatnonzero((frequency == 0) & meanings.any(axis=1)))
-    asked = SimpleNamespace(directions=directions, n_threads=1)
-    found, scores, wider = unseen.propose(asked, labels, proposed, width)
-    assert wider == width + many
-    for row in range(n_rows):
-        nearest = sorted(unseen.labels, key=lambda j: -directions[row] @ meanings[j])[:many]
-        added = [j if j not in labels[row, :width] else -1 for j in nearest] + [-1] * (many - len(nearest))
-        behind = [-1 if j in added else j for j in labels[row, width:]]
-        assert found[row].tolist() == [*labels[row, :width], *added, *behind]
         np.testing.assert_array_equal(np.delete(scores[row], np.arange(width, wider)), proposed[row])
 
 

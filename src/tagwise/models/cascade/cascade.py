@@ -17,16 +17,16 @@ from tagwise.answers import finite_scores
 from tagwise.exceptions import InvalidInputError, TagwiseWarning, warn
 from tagwise.executor import current_executor
 from tagwise.feature_blocks import FeatureBlocks
-from tagwise.fields import Fields, dense, put, value
+from tagwise.fields import Fields, put, value
 from tagwise.kernels import top_k_of_scores
 from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.kernels.shortlists import behind_shortlist
 from tagwise.metrics import inverse_propensity
 from tagwise.metrics.purposes import LabelCounts
-from tagwise.models.cascade import cooccurrence
+from tagwise.models.cascade import cooccurrence, fusion
 from tagwise.models.cascade.cooccurrence import Together, total_cooccurrence
 from tagwise.models.cascade.frequency import Frequency
-from tagwise.models.cascade.fusion import Candidates, Fusion
+from tagwise.models.cascade.fusion import Candidates, Fusion, own_terms
 from tagwise.models.cascade.fusion_training import (
     Lesson,
     choose_validation_rows,
@@ -40,7 +40,7 @@ from tagwise.models.cascade.labels_without_rows import NO_ODDS, TERMS, LabelsWit
 from tagwise.models.cascade.meaning import Meaning
 from tagwise.models.cascade.name import Name
 from tagwise.models.cascade.name_meaning import NameMeaning
-from tagwise.models.cascade.opinion import LabelSide, Opinion, Rows, both_blocks
+from tagwise.models.cascade.opinion import LabelSide, Opinion, Rows
 from tagwise.models.cascade.proposer import Proposer
 from tagwise.models.cascade.prototype import Prototype
 from tagwise.models.cascade.ranker import LEARNT, Ranker, faster_by_feature, learn_rankers, no_rankers, usual_mistakes
@@ -50,59 +50,24 @@ from tagwise.models.updating import UpdatableModel
 from tagwise.parallel import even_chunks, run_chunks, thread_count
 from tagwise.parameters import Count, NonNegative, Positive, Seed, parameters
 from tagwise.problem import Problem
-from tagwise.progress import Callback, FitProgress
-from tagwise.store.checkpoints import Checkpoint
-from tagwise.validation import (
-    Features,
-    check_features,
-    check_labels,
-    check_real,
-    shape_text,
-)
+from tagwise.progress import FitProgress
+from tagwise.validation import Features, check_labels, check_real
 
 __all__ = ["Cascade"]
 
 OPINIONS: tuple[type[Opinion], ...] = (Ranker, Proposer, Prototype, Frequency, Name, Meaning, NameMeaning)
 """All opinions, in the order of their coefficients."""
 
-
-def check_opinions(names: Any, attribute: str) -> None:
-    """Raise ValueError unless these are names of some opinions, in their order."""
-    known = [kind.name for kind in OPINIONS]
-    if not isinstance(names, list) or names != [name for name in known if name in names] or not names:
-        raise ValueError(f"{attribute} must be some of {known}, in this order; found {names!r:.200}")
-
-
 # Candidates of a block of rows: 650 kB of labels, scores and opinions.
 _BLOCK_CANDIDATES = 1 << 15
 # Rows that decide how margins are summed.
 _SAMPLE_ROWS = 256
-# Parameters that are the proposer's own.
-_PROPOSER_PARAMETERS = (
-    "rank",
-    "reg_low_rank",
-    "reg_sparse",
-    "support",
-    "positive_weight",
-    "max_iter",
-    "tol",
-    "normalize",
-    "memory_limit",
-    "dense_weight",
-    "n_jobs",
-    "random_state",
-)
 
 
-_FUSION = Fields(
-    fusion_own_=dense("own", numbers="float64", meaning="Coefficients of the opinions, their products and 1."),
-    fusion_context_=dense("context", numbers="float64", meaning="Coefficients of co-occurrence."),
-    fusion_level_=dense("level", numbers="float64", meaning="Coefficients of the final odds."),
-    fusion_unseen_=dense("unseen", numbers="float64", meaning="Coefficients of labels without training rows."),
-)
-
-
-ValidationShare = Annotated[float, partial(check_real, minimum=0, maximum=0.5)]
+def _check_opinions(names: Any, attribute: str) -> None:
+    known = [kind.name for kind in OPINIONS]
+    if not isinstance(names, list) or names != [name for name in known if name in names] or not names:
+        raise ValueError(f"{attribute} must be some of {known}, in this order; found {names!r:.200}")
 
 
 @parameters
@@ -125,43 +90,42 @@ class Cascade(UpdatableModel):
        (:mod:`tagwise.models.cascade.fusion`); the score is p − ½. Labels outside the shortlist follow in the proposer's
        order and are off.
 
-    With a mask, unknown pairs are never used as negatives, only known pairs teach the fusion, and prototypes are those
-    of known positives. ``sample_weight`` counts each row in the proposer, in C of the rankers, in prototypes and in the
-    fusion; how often labels occur, alone and together, is counted in rows.
+    With a mask, unknown pairs are never negatives, only known pairs teach the fusion, and prototypes are those of known
+    positives. ``sample_weight`` counts in the proposer, in C of the rankers, in prototypes and in the fusion; how often
+    labels occur, alone and together, is counted in rows.
 
     Parameters
     ----------
     rank, reg_low_rank, reg_sparse, support, max_iter, tol, memory_limit
         Of the proposer, see :class:`~tagwise.REML`. The default ``tol`` makes one round.
     positive_weight : float, array (L,) or "propensity"
-        Of the proposer: how much a positive counts.
+        Weight of a positive in the proposer.
     shortlist : int
-        M: how many labels per row the rankers decide on.
+        M: number of labels per row that the rankers decide on.
     hard_negatives : int
-        How many wrong labels per training row, those that the proposer scores best, are negatives for their rankers.
-        With a mask only known pairs among them count. Fewer are faster, and cost precision with tens of thousands of
-        labels, with many labels per row, and with a mask.
+        Number of wrong labels per training row, those that the proposer scores best, that are negatives for their
+        rankers; with a mask only known pairs. Fewer are faster, and cost precision with tens of thousands of labels,
+        with many labels per row, and with a mask.
     C : float
-        How much a ranker's mistake costs.
+        Cost of a ranker's mistake.
     prune : float
         Weights of rankers below this are dropped.
     unlisted : {"off", "unknown"}
-        What it means that Y does not list a label for a row. "unknown": nothing, since nobody looked; only positives
-        are known, and rare labels are missing most often. When the fusion is learnt, a listed label then counts as
-        its inverse propensity (:func:`~tagwise.metrics.inverse_propensity`), an unbiased estimate of what complete
-        labels would teach: p is the probability that a label is right, not that somebody would have listed it. A
-        warning says where rows list too many labels for these propensities; they then count less.
+        How to treat labels that Y does not list. "unknown": only positives are known, and rare labels are missing most
+        often. When the fusion is learnt, a listed label then counts as its inverse propensity
+        (:func:`~tagwise.metrics.inverse_propensity`), an unbiased estimate of what complete labels would teach: p is
+        the probability that a label is right, not that somebody would have listed it. A warning says where rows list
+        too many labels for these propensities; they then count less.
     validation_fraction : float
-        Share of the rows, at most 5,000, that the fusion is learnt on: a cascade is fitted without them and asked
-        about them. Where fewer than 1,000 rows' worth of pairs are known of them, up to ten such parts are set aside
-        in turn, if a set is small. The fewer known positives they have, the more a prior from other data sets counts;
-        0 takes the prior as it is.
+        Share of the rows, at most 5,000, that the fusion is learnt on, by a cascade that has not seen them. Where fewer
+        than 1,000 rows' worth of pairs are known of them, up to ten such parts are set aside in turn, if a set is
+        small. The fewer known positives they have, the more a prior from other data sets counts; 0 takes the prior.
     refit : bool or "auto"
         Learn from all rows once the fusion is learnt, which takes as long again. False keeps the cascade that was
         fitted without the validation rows; every label keeps a row. "auto" is True unless a twentieth of the rows (at
-        most 3,000) has 1,000 rows' worth of known pairs, which are enough. No more are then set aside, and only labels
-        that they add much to are learnt again, if they are many: labels of which they hold more than a twentieth of
-        the rows, and twice their own share, if these have a fiftieth of all known positives.
+        most 3,000) has 1,000 rows' worth of known pairs, which are enough. Then no more are set aside, and only labels
+        that they add much to are learnt again: those of which they hold more than a twentieth of the rows and twice
+        their own share, if these labels have a fiftieth of all known positives.
     random_state : int, Generator, RandomState or None
         Seeds the low rank, the order of rows in the rankers, and the validation rows.
 
@@ -173,27 +137,26 @@ class Cascade(UpdatableModel):
 
     Notes
     -----
-    Time: REML's; shortlists of all rows as at prediction (below); a few passes over the rows of each label's problem,
-    O(passes·``hard_negatives``·nnz X) in all; prototypes take one pass over the positive rows of each label; the fusion
-    some steps of Newton's method on its validation rows, and then a second fit, or proposer and rankers again for the
-    labels that these rows add much to.
-    Memory: REML's; 300 bytes for each of ``shortlist`` labels of the validation rows while the fusion is learnt; 10
-    bytes for each of n·``hard_negatives`` pairs while rankers are made; 24 for each of their weights while labels are
-    learnt again; d numbers per thread. The model holds (d + L)·k numbers and the stored weights of S, the rankers and
-    the prototypes, 8 bytes each (rankers twice unless ``rankers_by_feature_``), and at prediction bitmaps of features
-    with many weights, at most three quarters of those. A row is answered in a few passes over L numbers, the weights of
-    S for its features, O(k) for each of some hundred labels, the weights of M rankers or O(M) for each of its features,
-    and 50·M weights of prototypes. Rows are answered in blocks: 20 bytes for each of 2¹⁵ candidates and some 30·L bytes
-    per thread.
+    Time: REML's; shortlists of all rows; O(passes·``hard_negatives``·nnz X) for rankers, with a few passes; one pass
+    over the positive rows of each label for prototypes; some steps of Newton's method on the validation rows for the
+    fusion; then a second fit, or proposer and rankers again for some labels. A row is answered in a few passes over L
+    numbers, the weights of S for its features, O(k) for each of some hundred labels, the weights of M rankers or O(M)
+    for each of its features, and 50·M weights of prototypes.
+    Memory: REML's; 300 bytes for each of ``shortlist`` labels of the validation rows; 10 bytes for each of
+    n·``hard_negatives`` pairs; 24 for each weight of the rankers of labels that are learnt again; d numbers per thread.
+    The model holds (d + L)·k numbers and the stored weights of S, the rankers and the prototypes, 8 bytes each (rankers
+    twice unless ``rankers_by_feature_``), and at prediction bitmaps, at most three quarters of those. Rows are answered
+    in blocks: 20 bytes for each of 2¹⁵ candidates and some 30·L bytes per thread.
 
-    Probabilities are calibrated by the validation rows. docs/notes/cascade.md has what else was tried.
+    Probabilities are calibrated by the validation rows. ``callback`` hears of the fit whose result is kept; cascades
+    that only teach the fusion are not stopped by it. docs/notes/cascade.md has what else was tried.
 
     **Dense features.** A dense block (:class:`~tagwise.data.FeatureBlocks`) has no supports: it enters the low rank at
     its least squares, with min(q, L) columns or 2²¹/L of them if that is less; rankers learn from both blocks together;
     and the cosine of the row with the label's rows, by the dense block and from its mean, is an opinion of its own.
     Arrays and CSR matrices are searched for such a block: the last columns, if there are 32 or more that are hardly
-    ever 0. Time: n·q² and a few products of n×q with q×L by BLAS; O(passes·``hard_negatives``·n·q) for rankers; q for
-    each of M labels of a row twice, and L·q by BLAS, at prediction. Memory: L·q numbers three times.
+    ever 0. Time: n·q² and a few products of n×q with q×L by BLAS; O(passes·``hard_negatives``·n·q) for rankers; L·q by
+    BLAS for each row that is answered. Memory: L·q numbers three times.
 
     Examples
     --------
@@ -206,8 +169,12 @@ class Cascade(UpdatableModel):
     True
     """
 
-    fields: ClassVar[Fields] = reduce(or_, (kind.fields for kind in OPINIONS), cooccurrence.FIELDS) | Fields(
-        opinions_=value(check_opinions, meaning="The names of the opinions that the fusion weighs."), **_FUSION
+    fields: ClassVar[Fields] = reduce(
+        or_,
+        (kind.fields for kind in OPINIONS),
+        cooccurrence.FIELDS
+        | Fields(opinions_=value(_check_opinions, meaning="The names of the opinions that the fusion weighs."))
+        | fusion.FIELDS,
     )
 
     explained_score: ClassVar[str] = "the ranker's margin, or the proposer's where a label has no ranker"
@@ -220,7 +187,7 @@ class Cascade(UpdatableModel):
     C: Positive = 0.5
     prune: NonNegative = 0.1
     unlisted: Literal["off", "unknown"] = "off"
-    validation_fraction: ValidationShare = 0.1
+    validation_fraction: Annotated[float, partial(check_real, minimum=0, maximum=0.5)] = 0.1
     refit: bool | Literal["auto"] = "auto"
     reg_low_rank: Positive = 1.0
     reg_sparse: Positive = 1.0
@@ -250,38 +217,9 @@ class Cascade(UpdatableModel):
 
     # ------------------------------------------------------------------ fit
 
-    def fit(
-        self,
-        X: Any,
-        Y: Any,
-        observed: Any = None,
-        *,
-        label_features: Any = None,
-        sample_weight: Any = None,
-        callback: Callback | None = None,
-        checkpoint: Checkpoint | None = None,
-    ) -> Any:
-        """Learn from features and labels, and from what labels are called.
-
-        Parameters
-        ----------
-        label_features : CSR, array or FeatureBlocks (L, d), optional
-            The features of each label's name, in the space of X: which are stored, or not 0, matters, not their values.
-            A row that has the features of a label's name is evidence for the label. Where X has a dense block, names
-            may have one: how near the row is to the name, by that block, is an opinion too. Zeros there are no name.
-
-        Notes
-        -----
-        The other parameters are those of every model's :meth:`~tagwise.estimator.MultiLabelModel.fit`. ``callback``
-        hears of the fit whose result is kept; with ``refit``, the cascades that teach the fusion before it cannot be
-        stopped by it.
-        """
+    def _take_data(self, X: Any, Y: Any, observed: Any, sample_weight: Any, label_features: Any) -> Problem:
         self._require_one_meaning(observed)
-        self._label_features = _checked_names(label_features)
-        try:
-            return super().fit(X, Y, observed, sample_weight=sample_weight, callback=callback, checkpoint=checkpoint)
-        finally:
-            del self._label_features
+        return super()._take_data(X, Y, observed, sample_weight, label_features)
 
     def _require_one_meaning(self, observed: Any) -> None:
         if observed is not None and self.unlisted == "unknown":
@@ -289,28 +227,13 @@ class Cascade(UpdatableModel):
                 "observed says which pairs are known, unlisted='unknown' that only those of Y are; give one of them."
             )
 
-    def _require_names_fit(self, names: Features | None, n_labels: int, label: str) -> None:
-        expected = (n_labels, self.n_features_in_)
-        if names is not None and names.shape != expected:
-            raise InvalidInputError(
-                f"label_features must be {shape_text(expected)}, a row per {label} in the space of X; found "
-                f"{shape_text(names.shape)}."
-            )
-        if isinstance(names, FeatureBlocks) and names.n_dense != self.n_dense_features_in_:
-            raise InvalidInputError(
-                f"label_features has {names.n_dense} dense features, and X {self.n_dense_features_in_}; names and rows "
-                "must be embedded alike."
-            )
-
-    def _warm_start_arrays(self) -> dict[str, np.ndarray]:
-        return {} if self._label_features is None else {"label_features": self._label_features}
-
     def _fit(self, problem: Problem, progress: FitProgress) -> None:
-        """All stages, and before them those of the cascades that teach the fusion."""
+        """The stages, on all rows but those that teach the fusion; then these too, or all stages again."""
         if isinstance(problem.X, np.ndarray):
             problem = replace(problem, X=sp.csr_matrix(problem.X))
-        self._require_names_fit(self._label_features, self.n_labels_, "label")
-        folds, refit = self._validation_folds(problem)
+        folds, refit = choose_validation_rows(
+            problem, fraction=self.validation_fraction, refit=self.refit, random_state=self.random_state
+        )
         if self.unlisted == "unknown" and not folds:
             warn(
                 f"unlisted='unknown' needs validation rows, and of {problem.n_rows} rows none can be set aside: they "
@@ -320,52 +243,61 @@ class Cascade(UpdatableModel):
         if folds and not refit:
             (validation,) = folds
             self._fit_stages(_without(problem, validation), progress)
-            self._take_fusion(prior_fusion(self._present_opinions()))
             self._build_prediction_cache()
-            fusion = self._learn_fusion([self._lesson(problem.rows(validation))], problem)
+            learnt = self._learn_fusion([self._lesson(problem.rows(validation))], problem)
             if self.refit == "auto" and not progress.stopped:
                 self._learn_more_rows(problem, validation, progress)
         else:
             learnt = self._fusion_of_folds(problem, folds, progress)
             self._fit_stages(problem, progress)
-            fusion = prior_fusion(self._present_opinions()) if learnt is None else learnt
-        self._take_fusion(fusion)
-
-    def _validation_folds(self, problem: Problem) -> tuple[list[np.ndarray], bool]:
-        return choose_validation_rows(
-            problem.Y,
-            problem.known_per_row(),
-            fraction=self.validation_fraction,
-            refit=self.refit,
-            random_state=self.random_state,
-        )
+        self._take(learnt)
 
     def _fit_stages(self, problem: Problem, progress: FitProgress) -> None:
-        """Propose; rank the proposals that are wrong; say what labels look like, and which occur together."""
-        side = self._side(problem, self._label_features)
-        self.proposer_ = self._fit_proposer(problem, progress)
-        self._take(self._fit_rankers(side, progress))
+        """Propose; rank the proposals that are wrong; learn the other opinions; fuse them by the prior."""
+        side = self._side(problem)
+        self.proposer_ = self._propose(problem, progress)
+        self._take(self._rank(side, progress))
         some = problem.X[:_SAMPLE_ROWS]
         shortlists, _ = self.proposer_.predict_topk(some, min(self.shortlist, self.n_labels_))
         self.rankers_by_feature_ = faster_by_feature(some, self.ranker_weights_, shortlists)
         self._describe_labels(side)
+        self._take(prior_fusion(self.opinions_).attributes())
+
+    def _propose(self, problem: Problem, progress: FitProgress) -> REML:
+        """The checkpoint's proposer, or a new one whose rounds go to the history and checkpoint of this fit."""
+        shared = set(REML().get_params()) & set(self.get_params()) - {"prune", "updatable", "verbose"}
+        proposer = REML(sparse_part="support", **{name: getattr(self, name) for name in shared})
+        kept = progress.resume(Proposer.fields, problem.X.dtype)
+        if kept is not None:
+            fitted: REML = kept["proposer_"]
+            self._check_inner("proposer_", fitted, problem.X.dtype)
+            return fitted.set_params(**proposer.get_params(deep=False))
+        proposer.fit_stage(problem, progress)
+        if not progress.stopped:
+            progress.keep(*REML.checkpointed, now=True, proposer_=proposer)
+        return proposer
+
+    def _rank(self, side: LabelSide, progress: FitProgress) -> dict[str, Any]:
+        """The checkpoint's rankers, none for a fit that was stopped, or new ones."""
+        n_labels, n_features, n_dense = self.n_labels_, self.n_features_in_, self.n_dense_features_in_
+        kept = progress.resume(LEARNT, side.dtype, L=n_labels, d=n_features, q=n_dense)
+        if kept is not None:
+            return kept
+        if progress.stopped:
+            return no_rankers(n_labels, n_features, n_dense, side.dtype)
+        progress.note(f"shortlists of the training rows and rankers of {n_labels:,} labels")
+        rankers, objective = learn_rankers(side, self.proposer_, self.hard_negatives)
+        progress.keep(**rankers)
+        progress.step(objective, stage="rankers")
+        progress.keep(now=True)
+        return rankers
 
     def _describe_labels(self, side: LabelSide) -> None:
+        """All opinions but the ranker's and the proposer's, and co-occurrence."""
         self._learn_opinions(side)
         self.cooccurrence_ = total_cooccurrence(side.problem.Y, side.executor)
         self.n_rows_ = side.problem.n_rows
-        self.opinions_ = list(self._present_opinions())
-
-    def _learn_opinions(self, side: LabelSide, labels: np.ndarray | None = None) -> None:
-        for kind in OPINIONS:
-            self._take(kind.fit(side), labels)
-
-    def _learn_rankers(self, side: LabelSide, labels: np.ndarray, many: int) -> None:
-        """Rankers of some labels, against wrong proposals among these labels alone."""
-        self._take(learn_rankers(side, self.proposer_.of_labels(labels), many)[0], labels)
-
-    def _present_opinions(self) -> tuple[str, ...]:
-        return tuple(kind.name for kind in OPINIONS if kind.is_there(self))
+        self.opinions_ = [kind.name for kind in OPINIONS if kind.is_there(self)]
 
     def _learn_more_rows(self, problem: Problem, added: np.ndarray, progress: FitProgress) -> None:
         """Learn from all rows: proposer and rankers for labels that ``added`` rows have much of, if they are many.
@@ -380,35 +312,26 @@ class Cascade(UpdatableModel):
             self.proposer_ = self.proposer_.with_sparse_part_of(labels, problem)
             many = math.ceil(self.hard_negatives * len(labels) / self.n_labels_)
             self._learn_rankers(self._side(problem.labels(labels)), labels, many)
-        self._describe_labels(self._side(problem, self._label_features))
+        self._describe_labels(self._side(problem))
 
-    def _fusion_of_folds(self, problem: Problem, folds: list[np.ndarray], progress: FitProgress) -> Fusion | None:
-        """The fusion learnt from cascades fitted without a fold, on that fold; None without folds."""
-        kept = progress.resume(_FUSION, problem.X.dtype)
-        if kept is not None:
-            return Fusion(*kept.values())
-        if not folds:
-            return None
+    def _fusion_of_folds(self, problem: Problem, folds: list[np.ndarray], progress: FitProgress) -> dict[str, Any]:
+        """The fusion learnt from cascades fitted without a fold, on that fold; nothing without folds."""
+        kept = progress.resume(fusion.FIELDS, problem.X.dtype)
+        if kept is not None or not folds:
+            return kept or {}
         lessons = []
+        alone = {"validation_fraction": 0.0, "unlisted": "off", "updatable": False, "verbose": 0}
         for number, validation in enumerate(folds, start=1):
             progress.note(f"a cascade without {len(validation):,} validation rows, {number} of {len(folds)}")
-            with warnings.catch_warnings():  # the fit with all rows says it
-                warnings.simplefilter("ignore", TagwiseWarning)
-                model = self._fitted_alone(_without(problem, validation))
-            lessons.append(model._lesson(problem.rows(validation)))
+            model = Cascade(**self.get_params(deep=False) | alone)
+            with warnings.catch_warnings(), FitProgress("Cascade", model._iterations()) as unseen:
+                warnings.simplefilter("ignore", TagwiseWarning)  # the fit with all rows says it
+                model.fit_stage(_without(problem, validation), unseen)
+                lessons.append(model._lesson(problem.rows(validation)))
             del model  # what it learnt is not needed beside what it taught
-        fusion = self._learn_fusion(lessons, problem)
-        progress.keep(now=True, **_attributes_of(fusion))
-        return fusion
-
-    def _fitted_alone(self, problem: Problem) -> Cascade:
-        """The same cascade, fitted to other rows without a fusion of its own."""
-        alone = {"validation_fraction": 0.0, "unlisted": "off", "updatable": False, "verbose": 0}
-        model = Cascade(**self.get_params(deep=False) | alone)
-        model._label_features = self._label_features
-        with FitProgress("Cascade", model._iterations()) as progress:
-            model.fit_stage(problem, progress)
-        return model
+        learnt = self._learn_fusion(lessons, problem)
+        progress.keep(now=True, **learnt)
+        return learnt
 
     def _lesson(self, unseen: Problem) -> Lesson:
         """Candidates and opinions of this cascade on unseen rows, with their known labels."""
@@ -424,49 +347,22 @@ class Cascade(UpdatableModel):
         on = contains_pairs(unseen.Y, labels) & known
         return Lesson(tuple(self.opinions_), candidates, self._together, by_name, on, known, weight)
 
-    def _learn_fusion(self, lessons: list[Lesson], problem: Problem) -> Fusion:
+    def _learn_fusion(self, lessons: list[Lesson], problem: Problem) -> dict[str, Any]:
         lessons = of_labels_in_use(lessons, problem.label_counts)
         if self.unlisted == "unknown":
             lessons = counting_missing_labels(lessons, inverse_propensity(problem.Y, listed_only=True))
-        return learn_fusion(lessons)
+        return learn_fusion(lessons).attributes()
 
-    def _take_fusion(self, fusion: Fusion) -> None:
-        self._take(_attributes_of(fusion))
+    def _side(self, problem: Problem) -> LabelSide:
+        return LabelSide(self, problem, current_executor())
 
-    def _new_proposer(self) -> REML:
-        """An unfitted proposer with the parameters of this model."""
-        return REML(sparse_part="support", **{name: getattr(self, name) for name in _PROPOSER_PARAMETERS})
+    def _learn_rankers(self, side: LabelSide, labels: np.ndarray, many: int) -> None:
+        """Rankers of some labels, against wrong proposals among these labels alone."""
+        self._take(learn_rankers(side, self.proposer_.of_labels(labels), many)[0], labels)
 
-    def _fit_proposer(self, problem: Problem, progress: FitProgress) -> REML:
-        """The checkpoint's proposer, or a new one whose rounds go to the history and checkpoint of this fit."""
-        proposer = self._new_proposer()
-        kept = progress.resume(Proposer.fields, problem.X.dtype)
-        if kept is not None:
-            fitted: REML = kept["proposer_"]
-            self._check_inner("proposer_", fitted, problem.X.dtype)
-            return fitted.set_params(**proposer.get_params(deep=False))
-        proposer.fit_stage(problem, progress)
-        if not progress.stopped:
-            progress.keep(*REML.checkpointed, now=True, proposer_=proposer)
-        return proposer
-
-    def _fit_rankers(self, side: LabelSide, progress: FitProgress) -> dict[str, Any]:
-        """The checkpoint's rankers, none for a fit that was stopped, or new ones."""
-        n_labels, n_features, n_dense = self.n_labels_, self.n_features_in_, self.n_dense_features_in_
-        kept = progress.resume(LEARNT, side.dtype, L=n_labels, d=n_features, q=n_dense)
-        if kept is not None:
-            return kept
-        if progress.stopped:
-            return no_rankers(n_labels, n_features, n_dense, side.dtype)
-        progress.note(f"shortlists of the training rows and rankers of {n_labels:,} labels")
-        rankers, objective = learn_rankers(side, self.proposer_, self.hard_negatives)
-        progress.keep(**rankers)
-        progress.step(objective, stage="rankers")
-        progress.keep(now=True)
-        return rankers
-
-    def _side(self, problem: Problem, names: Features | None = None) -> LabelSide:
-        return LabelSide(self, problem, current_executor(), names)
+    def _learn_opinions(self, side: LabelSide, labels: np.ndarray | None = None) -> None:
+        for kind in OPINIONS:
+            self._take(kind.fit(side), labels)
 
     def _take(self, found: dict[str, Any], labels: np.ndarray | None = None) -> None:
         """Fitted attributes, of all labels or of some."""
@@ -497,9 +393,9 @@ class Cascade(UpdatableModel):
         """
         rows = self._rows_of_new_labels(X, Y_new, observed)
         known = None if Y is None else check_labels(Y, n_rows=rows.n_rows, n_labels=self.n_labels_)
-        names = _checked_names(label_features)
-        self._require_names_fit(names, rows.n_labels, "new label")
-        return self._add(rows, known=self.kept_labels_ if self.updatable else known, names=names)
+        names = self._checked_label_features(label_features, rows.n_labels, "new label")
+        rows = replace(rows, names=names if "name" in self.opinions_ else None)
+        return self._add(rows, known=self.kept_labels_ if self.updatable else known)
 
     def update(self, X: Any, Y: Any, observed: Any = None, *, label_features: Any = None) -> Any:
         """Learn further rows: see :meth:`tagwise.models.updating.UpdatableModel.update`.
@@ -507,11 +403,16 @@ class Cascade(UpdatableModel):
         ``label_features`` (m, d) are the features of the new labels' names, where there are new labels.
         """
         self._require_one_meaning(observed)
-        names = _checked_names(label_features)
-        if names is not None:
+        names = None
+        if label_features is not None:
             self._require_fitted()
-            self._require_names_fit(names, max(0, check_labels(Y).shape[1] - self.n_labels_), "new label")
+            new = max(0, check_labels(Y).shape[1] - self.n_labels_)
+            names = self._checked_label_features(label_features, new, "new label")
         return self._update(X, Y, observed, names)
+
+    @property
+    def _kept(self) -> Problem:
+        return replace(super()._kept, names=self.name_weights_ if "name" in self.opinions_ else None)
 
     def _learn_labels(self, problem: Problem, labels: np.ndarray, progress: FitProgress) -> None:
         proposer = copy(self.proposer_).set_params(positive_weight=self.positive_weight)
@@ -519,45 +420,33 @@ class Cascade(UpdatableModel):
         self.proposer_, many = proposer, self.hard_negatives
         if len(labels) < self.n_labels_:
             many = usual_mistakes(proposer, problem, labels, many)
-        side = self._side(problem, self.name_weights_[labels] if "name" in self.opinions_ else None)
+        side = self._side(problem)
         self._learn_rankers(side, labels, many)
         self._learn_opinions(side, labels)
 
     def _take_new_names(self, labels: np.ndarray, names: Features) -> None:
         if "name" in self.opinions_:  # their weights follow once the rows have been counted
-            self._take({"name_weights_": sp.csr_matrix(both_blocks(names)[0]).astype(self._floats())}, labels)
+            self._take({"name_weights_": sp.csr_matrix(names).astype(self._floats())}, labels)
 
-    def _describe_new(
-        self, problem: Problem, labels: np.ndarray, known: sp.csr_matrix | None = None, names: Features | None = None
-    ) -> None:
-        """Co-occurrence with the ``known`` old labels, and names."""
+    def _describe_new(self, problem: Problem, labels: np.ndarray, known: sp.csr_matrix | None = None) -> None:
+        """Co-occurrence with the ``known`` old labels."""
         if known is None:
             known = sp.csr_matrix((problem.n_rows, self.n_labels_ - len(labels)), dtype=problem.Y.dtype)
-        side = self._side(problem, names if "name" in self.opinions_ else None)
         some = np.flatnonzero(np.diff(problem.Y.indptr))  # no other row has a pair with a new label
         both = sp.csr_matrix(sp.hstack([known[some], problem.Y[some]], format="csr"))
-        counts = total_cooccurrence(both, side.executor)
+        counts = total_cooccurrence(both, current_executor())
         counts.data[counts.indices < labels[0]] = 0  # those are counted already
         counts.eliminate_zeros()
         self.cooccurrence_ = sp.csr_matrix(self.cooccurrence_ + counts)
         self.n_rows_ = max(self.n_rows_, problem.n_rows)
-        self._take(Name.fit(side), labels)
 
     def _count_rows(self, start: int) -> None:
-        kept = self._kept
-        side = self._side(kept, self.name_weights_ if self.name_weights_.nnz else None)
-        self.n_rows_ = kept.n_rows
-        counts = total_cooccurrence(kept.Y[start:], side.executor)
+        side = self._side(self._kept)
+        self.n_rows_ = side.problem.n_rows
+        counts = total_cooccurrence(side.problem.Y[start:], side.executor)
         self.cooccurrence_ = sp.csr_matrix(self.cooccurrence_ + counts) if start else counts
         for kind in (Frequency, Name):
             self._take(kind.fit(side))
-
-    def _refit(self) -> None:
-        self._label_features = self.name_weights_ if self.name_weights_.nnz else None
-        try:
-            super()._refit()
-        finally:
-            del self._label_features
 
     # ------------------------------------------------------------------ predict
 
@@ -565,7 +454,7 @@ class Cascade(UpdatableModel):
         self._opinions = [kind(self) for kind in OPINIONS if kind.name in self.opinions_]
         self._together = Together.of(self.label_frequency_, self.n_rows_, self.cooccurrence_)
         self._unseen = LabelsWithoutRows(self) if {"name", "name meaning"} & set(self.opinions_) else None
-        self._fusion = Fusion(self.fusion_own_, self.fusion_context_, self.fusion_level_, self.fusion_unseen_)
+        self._fusion = Fusion(*(getattr(self, name) for name in fusion.FIELDS))
 
     def answers_without_blas(self, X: Features) -> bool:
         """Whether the proposer does."""
@@ -605,39 +494,35 @@ class Cascade(UpdatableModel):
         rows = self._rows(X)
         proposed = self.proposer_.all_scores(rows.scaled)
         candidates = self._judged(rows, *top_k_of_scores(proposed, min(self.shortlist, self.n_labels_)))
-        scores = behind_shortlist(proposed)
-        listed = candidates.labels >= 0
-        fused = self._fusion.scores(candidates, self._together)
-        scores[np.nonzero(listed)[0], candidates.labels[listed]] = fused[listed]
+        labels, fused = self._fusion.best(candidates, self._together, candidates.labels.shape[1])
+        scores, listed = behind_shortlist(proposed), labels >= 0
+        scores[np.nonzero(listed)[0], labels[listed]] = fused[listed]
         return scores
 
     def _top_k(self, X: Features, k: int, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
         excluded = 0 if exclude is None else int(np.diff(exclude.indptr).max(initial=0))
         # The shortlist is the same whatever is excluded, so that no label's score depends on it.
         width = min(max(self.shortlist, k + excluded), self.n_labels_)
+
+        def best_of(rows: Features, excluded: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
+            candidates, threads = self._candidates(rows, width), self._threads_for(rows)
+            hidden = None if excluded is None else contains_pairs(excluded, candidates.labels, n_threads=threads)
+            return self._fusion.best(candidates, self._together, k, hidden, n_threads=threads)
+
         # All stages for a block of rows, whose candidates stay in the cache, before the next block.
         blocks = even_chunks(X.shape[0], max(1, _BLOCK_CANDIDATES // width))
         if len(blocks) == 1:
-            return self._top_k_of_block(X, k, width, exclude)
+            return best_of(X, exclude)
         parts = run_chunks(
-            lambda start, stop: self._top_k_of_block(
-                X[start:stop], k, width, None if exclude is None else exclude[start:stop]
-            ),
+            lambda start, stop: best_of(X[start:stop], None if exclude is None else exclude[start:stop]),
             blocks,
             thread_count(self.n_jobs),
         )
         labels, scores = (np.concatenate(part) for part in zip(*parts))
         return labels, scores
 
-    def _top_k_of_block(
-        self, X: Features, k: int, width: int, exclude: sp.csr_matrix | None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        candidates, threads = self._candidates(X, width), self._threads_for(X)
-        hidden = None if exclude is None else contains_pairs(exclude, candidates.labels, n_threads=threads)
-        return self._fusion.best(candidates, self._together, k, hidden, n_threads=threads)
-
     def purpose_facts(self) -> tuple[int, LabelCounts]:
-        """Number of labels per row that have probabilities, and counts of labels in the training rows."""
+        """Size of the shortlist, and counts of labels in the training rows."""
         counts = LabelCounts(self.label_frequency_, self.n_rows_, self.cooccurrence_)
         return min(self.shortlist, self.n_labels_), counts
 
@@ -665,16 +550,12 @@ class Cascade(UpdatableModel):
             raise ValueError(f"labels, names and pairs of labels must occur in 0 to {self.n_rows_} rows")
         if self.name_meanings_.shape[1] not in (0, n_dense):
             raise ValueError(f"name_meanings_ must have {n_dense} columns or none")
-        fusion = Fusion(self.fusion_own_, self.fusion_context_, self.fusion_level_, self.fusion_unseen_)
-        fusion.check_terms(len(self.opinions_))
-
-
-def _checked_names(label_features: Any) -> Features | None:
-    return None if label_features is None else check_features(label_features, name="label_features", blocks=True)
-
-
-def _attributes_of(fusion: Fusion) -> dict[str, np.ndarray]:
-    return dict(zip(_FUSION, (fusion.own, fusion.context, fusion.level, fusion.unseen)))
+        expected = len(own_terms(self.opinions_))
+        if len(self.fusion_own_) != expected:
+            raise ValueError(
+                f"fusion_own_ must have {expected} coefficients, for {len(self.opinions_)} opinions; found "
+                f"{len(self.fusion_own_)}"
+            )
 
 
 def _without(problem: Problem, rows: np.ndarray) -> Problem:

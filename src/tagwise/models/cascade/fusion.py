@@ -19,12 +19,13 @@ Each opinion is one number a per candidate label of a row (:mod:`tagwise.models.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import combinations_with_replacement
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from tagwise.fields import Fields, dense
 from tagwise.kernels.compiled import compiled
 from tagwise.kernels.gather_sum import fetch
 from tagwise.kernels.shortlists import Lookup, behind, place_in_bitmap
@@ -36,6 +37,7 @@ from tagwise.parallel import even_chunks, run_chunks
 
 __all__ = [
     "CONTEXT_TERMS",
+    "FIELDS",
     "LEVEL_TERMS",
     "Candidates",
     "Fusion",
@@ -69,7 +71,24 @@ _NONE_HIDDEN = np.zeros((0, 0), dtype=np.bool_)
 _CHUNK = 1 << 13
 
 
-def own_terms(opinions: tuple[str, ...]) -> list[str]:
+def _check_coefficients(coefficients: np.ndarray, name: str) -> None:
+    if not (np.abs(coefficients) <= _MOST_COEFFICIENT).all():
+        raise ValueError(f"{name} must be at most {_MOST_COEFFICIENT:g} in size")
+
+
+def _coefficients(axis: str | int, meaning: str) -> Any:
+    return dense(axis, numbers="float64", meaning=meaning, check=_check_coefficients)
+
+
+FIELDS = Fields(
+    fusion_own_=_coefficients("own", "Coefficients of the opinions, their products and 1."),
+    fusion_context_=_coefficients(len(CONTEXT_TERMS), "Coefficients of co-occurrence."),
+    fusion_level_=_coefficients(len(LEVEL_TERMS), "Coefficients of the final odds."),
+    fusion_unseen_=_coefficients(len(UNSEEN_TERMS), "Coefficients of labels without training rows."),
+)
+
+
+def own_terms(opinions: Sequence[str]) -> list[str]:
     """Names of the terms of z: the opinions, all products of two, and 1."""
     return [*opinions, *(f"{a}*{b}" for a, b in combinations_with_replacement(opinions, 2)), "1"]
 
@@ -87,8 +106,7 @@ class Candidates(NamedTuple):
     """(n, M): log odds of labels without training rows, NaN for others; (0, 0) where labels have no names."""
 
 
-@dataclass(frozen=True, eq=False)
-class Fusion:
+class Fusion(NamedTuple):
     """The coefficients w of opinions, v of co-occurrence, u of the final odds, n of labels without rows."""
 
     own: np.ndarray
@@ -96,23 +114,9 @@ class Fusion:
     level: np.ndarray
     unseen: np.ndarray
 
-    def check_terms(self, n_opinions: int) -> None:
-        """Raise ValueError unless these are coefficients of all terms of so many opinions."""
-        coefficients = self.own, self.context, self.level, self.unseen
-        expected = n_opinions * (n_opinions + 3) // 2 + 1, len(CONTEXT_TERMS), len(LEVEL_TERMS), len(UNSEEN_TERMS)
-        if tuple(part.shape for part in coefficients) != tuple((size,) for size in expected):
-            raise ValueError(
-                f"the fusion of {n_opinions} opinions needs {', '.join(map(str, expected))} coefficients; found "
-                f"{', '.join(str(part.shape) for part in coefficients)}"
-            )
-        if not all((np.abs(part) <= _MOST_COEFFICIENT).all() for part in coefficients):
-            raise ValueError(f"coefficients of the fusion must be at most {_MOST_COEFFICIENT:g} in size")
-
-    def scores(self, candidates: Candidates, together: Together) -> np.ndarray:
-        """P − ½, in [−½, ½], of labels (n×N) that are all shortlisted, in the type of ``candidates.proposed``."""
-        out = np.empty(candidates.proposed.shape, dtype=candidates.proposed.dtype)
-        _scores(candidates, together, (self.own, self.context, self.level), _places(together), out)
-        return out
+    def attributes(self) -> dict[str, np.ndarray]:
+        """The fitted attributes of a model."""
+        return dict(zip(FIELDS, self))
 
     def best(
         self,
@@ -138,13 +142,12 @@ class Fusion:
             label is −1.
         """
         n_rows, width = candidates.labels.shape
-        best = nothing_found(n_rows, k, candidates.proposed.dtype)
-        skipped, coefficients = _NONE_HIDDEN if hidden is None else hidden, (self.own, self.context, self.level)
-
-        def rows(start: int, stop: int) -> None:
-            _best(candidates, together, coefficients, skipped, _places(together), best, start, stop)
-
-        run_chunks(rows, even_chunks(n_rows, max(1, _CHUNK // max(1, width))), n_threads)
+        best, skipped = nothing_found(n_rows, k, candidates.proposed.dtype), _NONE_HIDDEN if hidden is None else hidden
+        run_chunks(
+            lambda start, stop: _best(candidates, together, self, skipped, _places(together), best, start, stop),
+            even_chunks(n_rows, max(1, _CHUNK // max(1, width))),
+            n_threads,
+        )
         return best
 
 
@@ -184,9 +187,9 @@ class _Workspace(NamedTuple):
     some: np.ndarray
     """(4, M): for steps in between."""
     together: np.ndarray
-    """int (M + 1,), as :func:`_find_lifts` needs it."""
+    """int (M + 1,): how often a label occurs with another, at 1 + its place; 0 between labels, but for place 0."""
     place_of: np.ndarray
-    """int (L,), likewise."""
+    """int (L,): 1 + the place of each label of the row; 0 between rows."""
 
 
 @compiled(inner=True)
@@ -231,14 +234,14 @@ def _weighted(terms: np.ndarray, coefficients: np.ndarray, out: np.ndarray) -> N
     """Σ_t ``coefficients[t]``·``terms[t]`` of each label."""
     out[:] = 0
     for term in range(len(coefficients)):
-        values, factor = terms[term], coefficients[term]
-        for at in range(len(out)):
-            out[at] += factor * values[at]
+        _add_multiple(coefficients[term], terms[term], out)
 
 
 @compiled(inner=True)
 def _context_terms(together: Together, labels: np.ndarray, space: _Workspace) -> None:
-    """From z, its ranks and ℓ of each label: :data:`CONTEXT_TERMS`."""
+    """From z of each label: its ranks, ℓ, and :data:`CONTEXT_TERMS`."""
+    _find_ranks(space.odds, space.ranks)
+    _find_lifts(together, labels, space)
     terms, ranks, lifts = space.terms, space.ranks, space.lifts
     for at in range(terms.shape[1]):
         odds, frequency = space.odds[at], together.often[max(labels[at], 0)]
@@ -288,24 +291,21 @@ def _find_ranks(odds: np.ndarray, ranks: np.ndarray) -> None:
 def _fuse(
     candidates: Candidates,
     together: Together,
-    coefficients: tuple[np.ndarray, np.ndarray, np.ndarray],
+    fusion: Fusion,
     row: int,
     space: _Workspace,
 ) -> np.ndarray:
     """Final log odds of a row's shortlist (M,), −∞ for the label −1; in the workspace, until the next row."""
-    own, context, level = coefficients
     odds, labels, by_name = space.odds, candidates.labels[row, : len(space.odds)], candidates.by_name
-    _find_odds(candidates.opinions, row, own, space)
+    _find_odds(candidates.opinions, row, fusion.own, space)
     for at in range(len(odds)):
         if labels[at] < 0 or (by_name.shape[0] > 0 and not np.isnan(by_name[row, at])):
             odds[at] = -np.inf
-    _find_ranks(odds, space.ranks)
-    _find_lifts(together, labels, odds, space.ranks, space.lifts, space.some, space.together, space.place_of)
     _context_terms(together, labels, space)
     final = space.some[0]
-    _weighted(space.terms, context, final)
+    _weighted(space.terms, fusion.context, final)
     _level_terms(final, space)
-    _weighted(space.terms, level, final)
+    _weighted(space.terms, fusion.level, final)
     for at in range(len(odds)):
         if odds[at] == -np.inf:
             final[at] = by_name[row, at] if labels[at] >= 0 else -np.inf
@@ -313,25 +313,10 @@ def _fuse(
 
 
 @compiled()
-def _scores(
-    candidates: Candidates,
-    together: Together,
-    coefficients: tuple[np.ndarray, np.ndarray, np.ndarray],
-    place_of: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    space = _workspace(len(candidates.opinions), out.shape[1], place_of)
-    for row in range(out.shape[0]):
-        odds = _fuse(candidates, together, coefficients, row, space)
-        for at in range(out.shape[1]):
-            out[row, at] = sigmoid(odds[at]) - 0.5
-
-
-@compiled()
 def _best(
     candidates: Candidates,
     together: Together,
-    coefficients: tuple[np.ndarray, np.ndarray, np.ndarray],
+    fusion: Fusion,
     hidden: np.ndarray,
     place_of: np.ndarray,
     best: tuple[np.ndarray, np.ndarray],
@@ -343,7 +328,7 @@ def _best(
     space = _workspace(len(candidates.opinions), shortlisted, place_of)
     best_labels, best_scores = best
     for row in range(start, stop):
-        odds = _fuse(candidates, together, coefficients, row, space)
+        odds = _fuse(candidates, together, fusion, row, space)
         chosen, names = best_scores[row], best_labels[row]
         for at in range(labels.shape[1]):
             label = labels[row, at]
@@ -360,10 +345,7 @@ def _fill_context(
     space = _workspace(0, out.shape[1], place_of)
     for row in range(out.shape[0]):
         space.odds[:] = odds[row]
-        own = labels[row, : out.shape[1]]
-        _find_ranks(space.odds, space.ranks)
-        _find_lifts(together, own, space.odds, space.ranks, space.lifts, space.some, space.together, space.place_of)
-        _context_terms(together, own, space)
+        _context_terms(together, labels[row, : out.shape[1]], space)
         for at in range(out.shape[1]):
             if odds[row, at] > -np.inf:
                 out[row, at] = space.terms[: out.shape[2], at]
@@ -381,21 +363,9 @@ def _fill_level(odds: np.ndarray, scores: np.ndarray, place_of: np.ndarray, out:
 
 
 @compiled(inner=True)
-def _find_lifts(
-    facts: Together,
-    labels: np.ndarray,
-    odds: np.ndarray,
-    ranks: np.ndarray,
-    lifts: np.ndarray,
-    some: np.ndarray,
-    together: np.ndarray,
-    place_of: np.ndarray,
-) -> None:
-    """ℓ of the M labels of a row, -1 for none, from their log odds and how many of the row have larger ones.
-
-    Workspace: ``some`` (4, M); ``together``, int (M + 1,), how often a label occurs with another, at 1 + its place:
-    zeros, and left so, but for place 0; ``place_of``, int (L,), zeros, and left so.
-    """
+def _find_lifts(facts: Together, labels: np.ndarray, space: _Workspace) -> None:
+    """ℓ of the M labels of a row, -1 for none, from their log odds and the ranks of these."""
+    odds, lifts, some, together, place_of = space.odds, space.lifts, space.some, space.together, space.place_of
     weights, rarity, ratios, exponents = some[0], some[1], some[2], some[3]
     lifts[:] = 0
     weights[:] = 0
@@ -404,7 +374,7 @@ def _find_lifts(
         if labels[place] >= 0:
             # Places count from 1: labels that are not listed share place 0.
             place_of[labels[place]] = place + 1
-    sources = _most_probable(odds, ranks)
+    sources = _most_probable(odds, space.ranks)
     for at in range(len(sources)):
         source, later = sources[at], labels[sources[min(at + 1, len(sources) - 1)]]
         if facts.pairs.bitmap_of[later] < 0:

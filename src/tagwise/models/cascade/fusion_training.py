@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -31,6 +32,7 @@ from tagwise.models.cascade.fusion import (
 )
 from tagwise.models.cascade.labels_without_rows import TERMS as UNSEEN_TERMS
 from tagwise.models.cascade.logistic_regression import Prior, map_listwise, map_logistic
+from tagwise.problem import Problem
 from tagwise.randomness import random_generator
 
 __all__ = [
@@ -75,7 +77,7 @@ def prior_of(table: str, terms: Any) -> Prior:
     return np.array([known.get(term, (0.0, 1.0)) for term in terms]).T
 
 
-def prior_fusion(opinions: tuple[str, ...]) -> Fusion:
+def prior_fusion(opinions: Sequence[str]) -> Fusion:
     """The fusion without any validation rows: the means of the prior."""
     scale, shift = prior_of("scale", SCALE_TERMS)[0]
     own = np.append(scale * prior_of("own", own_terms(opinions)[:-1])[0], shift)
@@ -87,38 +89,35 @@ def prior_fusion(opinions: tuple[str, ...]) -> Fusion:
 
 
 def choose_validation_rows(
-    positives: sp.csr_matrix, n_known: np.ndarray | None, *, fraction: float, refit: bool | str, random_state: Any
+    problem: Problem, *, fraction: float, refit: bool | str, random_state: Any
 ) -> tuple[list[np.ndarray], bool]:
     """Disjoint rows to learn the fusion from, a part at a time, and whether all rows are learnt in the end.
 
-    Where little is known of a part, there are several of them; one at most where its rows are not learnt. ``positives``
-    (n, L) are the known ones, ``n_known`` (n,) says how many labels are known of each row, None that all are.
+    Where little is known of a part, there are several of them; one at most where its rows are not learnt. None is empty
+    or has all that is known.
     """
-    n_rows, n_labels = positives.shape
+    n_rows, n_labels, n_known = problem.n_rows, problem.n_labels, problem.known_per_row()
     size = min(round(fraction * n_rows), _MOST_VALIDATION_ROWS)
     if size == 0 or n_rows < _FEWEST_ROWS:
         return [], True
+
+    def teaching(parts: list[np.ndarray]) -> list[np.ndarray]:
+        return [rows for rows in parts if len(rows) and (n_known is None or n_known[rows].sum() < n_known.sum())]
+
     known_share = 1.0 if n_known is None else int(n_known.sum()) / (n_rows * n_labels)
     auto = isinstance(refit, str)
     if auto or not refit:
         wanted = min(size, round(_SPARED_SHARE * n_rows), _MOST_SPARED_ROWS) if auto else size
         if not auto or wanted * known_share >= _ENOUGH_VALIDATION_ROWS:
             # Every label keeps a row, or it would be lost.
-            _, spared = split_rows(positives, wanted / n_rows, random_state, keep_labels=True)
+            _, spared = split_rows(problem.Y, wanted / n_rows, random_state, keep_labels=True)
             if not auto or len(spared) * known_share >= _ENOUGH_VALIDATION_ROWS:
-                return _that_leave_pairs([spared], n_known), False
+                return teaching([spared]), False
     needed = math.ceil(_ENOUGH_VALIDATION_ROWS / max(1.0, size * known_share))
     affordable = min(_MOST_PARTS, max(1, _AFFORDABLE_ROWS // n_rows), n_rows // size)
     order = random_generator(random_state).permutation(n_rows)
     parts = [np.sort(order[part * size : (part + 1) * size]) for part in range(min(needed, affordable))]
-    return _that_leave_pairs(parts, n_known), True
-
-
-def _that_leave_pairs(parts: list[np.ndarray], n_known: np.ndarray | None) -> list[np.ndarray]:
-    """The parts of the rows that are not empty and leave a known pair to learn from."""
-    if n_known is None:
-        return [rows for rows in parts if len(rows)]
-    return [rows for rows in parts if len(rows) and n_known[rows].sum() < n_known.sum()]
+    return teaching(parts), True
 
 
 def labels_to_learn_again(positives: sp.csr_matrix, added: np.ndarray) -> np.ndarray:
@@ -156,29 +155,6 @@ class Lesson(NamedTuple):
         return ~np.isnan(self.unseen[..., 0]) if len(self.unseen) else np.zeros(self.on.shape, dtype=bool)
 
 
-def counting_missing_labels(lessons: list[Lesson], worth: np.ndarray) -> list[Lesson]:
-    """The lessons with each listed label counting as its inverse propensity (L,): itself and those that are missing.
-
-    No label is right more often than always: where the labels with the largest margin of each row would count above 1
-    on average, fewer labels are missing than the propensities say, and all are drawn towards 1.
-    """
-    best = [np.argmax(_opinion(lesson, "ranker"), axis=1)[:, None] for lesson in lessons]
-    listed = np.concatenate([np.take_along_axis(lesson.on, first, axis=1) for lesson, first in zip(lessons, best)])
-    labels = [np.take_along_axis(lesson.candidates.labels, first, axis=1) for lesson, first in zip(lessons, best)]
-    weight = np.concatenate([lesson.weight for lesson in lessons])[:, None]
-    missing = float(np.average(listed * (worth[np.concatenate(labels)] - 1), weights=weight))
-    share = min(1.0, (1 - float(np.average(listed, weights=weight))) / missing) if missing > 0 else 1.0
-    if share < 1:
-        warn(
-            f"unlisted='unknown': rows list more labels than they would if as many were missing as the usual "
-            f"propensities say; {100 * share:.0f}% of these are taken to be missing. If rows are complete, leave "
-            "unlisted at 'off'.",
-            TagwiseWarning,
-        )
-    counts = 1 + share * (worth - 1)
-    return [lesson._replace(on=lesson.on * counts[lesson.candidates.labels]) for lesson in lessons]
-
-
 def of_labels_in_use(lessons: list[Lesson], frequency: np.ndarray) -> list[Lesson]:
     """The lessons without what they say by the meaning of names on labels that no row has (``frequency`` (L,) is 0).
 
@@ -193,33 +169,58 @@ def of_labels_in_use(lessons: list[Lesson], frequency: np.ndarray) -> list[Lesso
     ]
 
 
+def counting_missing_labels(lessons: list[Lesson], worth: np.ndarray) -> list[Lesson]:
+    """The lessons with each listed label counting as its inverse propensity (L,): itself and those that are missing.
+
+    No label is right more often than always: where the labels with the largest margin of each row would count above 1
+    on average, fewer labels are missing than the propensities say, and all are drawn towards 1.
+    """
+    margins = _rows(lesson.candidates.opinions[lesson.opinions.index("ranker")] for lesson in lessons)
+    first = np.argmax(margins, axis=1)[:, None]
+    listed = np.take_along_axis(_rows(lesson.on for lesson in lessons), first, axis=1)
+    labels = np.take_along_axis(_rows(lesson.candidates.labels for lesson in lessons), first, axis=1)
+    weight = _rows(lesson.weight for lesson in lessons)[:, None]
+    missing = float(np.average(listed * (worth[labels] - 1), weights=weight))
+    share = min(1.0, (1 - float(np.average(listed, weights=weight))) / missing) if missing > 0 else 1.0
+    if share < 1:
+        warn(
+            f"unlisted='unknown': rows list more labels than they would if as many were missing as the usual "
+            f"propensities say; {100 * share:.0f}% of these are taken to be missing. If rows are complete, leave "
+            "unlisted at 'off'.",
+            TagwiseWarning,
+        )
+    counts = 1 + share * (worth - 1)
+    return [lesson._replace(on=lesson.on * counts[lesson.candidates.labels]) for lesson in lessons]
+
+
 def learn_fusion(lessons: list[Lesson]) -> Fusion:
     """The regressions by maximum a posteriori: order and level by the opinions, then with co-occurrence, and names."""
-    by_name = [lesson.by_name for lesson in lessons]
-    on = [lesson.on.astype(np.float64) for lesson in lessons]
-    seen = [lesson.known & ~alone for lesson, alone in zip(lessons, by_name)]
-    weight = [lesson.weight for lesson in lessons]
-    unseen = prior_of("unseen", UNSEEN_TERMS)
+    on = _rows(lesson.on for lesson in lessons).astype(np.float64)
+    known, by_name = _rows(lesson.known for lesson in lessons), _rows(lesson.by_name for lesson in lessons)
+    weight = _rows(lesson.weight for lesson in lessons)
+    unseen = prior_of("unseen", UNSEEN_TERMS)[0]
     if len(lessons[0].unseen):
-        named = [lesson.known & alone for lesson, alone in zip(lessons, by_name)]
-        unseen = map_logistic([lesson.unseen for lesson in lessons], on, named, unseen, weight)
-    else:
-        unseen = unseen[0]
+        terms = _rows(lesson.unseen for lesson in lessons)
+        unseen = map_logistic(terms, on, known & by_name, prior_of("unseen", UNSEEN_TERMS), weight)
 
-    terms = [own_design(lesson.candidates.opinions) for lesson in lessons]
-    prior = prior_of("own", own_terms(lessons[0].opinions)[:-1])
-    order = map_listwise([part[..., :-1] for part in terms], on, seen, prior, weight)
-    designs = [scale_design(part, order) for part in terms]
-    scale, shift = map_logistic(designs, on, seen, prior_of("scale", SCALE_TERMS), weight)
+    seen, opinions = known & ~by_name, lessons[0].opinions
+    terms = own_design(np.concatenate([lesson.candidates.opinions for lesson in lessons], axis=1))
+    order = map_listwise(terms[..., :-1], on, seen, prior_of("own", own_terms(opinions)[:-1]), weight)
+    scale, shift = map_logistic(scale_design(terms, order), on, seen, prior_of("scale", SCALE_TERMS), weight)
     own = np.append(scale * order, shift)
     # The label −1, where fewer unseen labels are named than there are places for them, vouches for nothing.
-    without = [alone | (lesson.candidates.labels < 0) for lesson, alone in zip(lessons, by_name)]
-    odds = [np.where(nothing, -np.inf, part @ own) for part, nothing in zip(terms, without)]
+    nothing = by_name | (_rows(lesson.candidates.labels for lesson in lessons) < 0)
+    odds = np.where(nothing, -np.inf, terms @ own)
 
-    terms = [context_design(lesson.candidates, lesson.together, z) for lesson, z in zip(lessons, odds)]
+    of_lesson = np.split(odds, np.cumsum([len(lesson.on) for lesson in lessons])[:-1])
+    terms = _rows(context_design(each.candidates, each.together, z) for each, z in zip(lessons, of_lesson))
     context = map_listwise(terms, on, seen, prior_of("context", CONTEXT_TERMS), weight)
-    terms = [level_design(z, part @ context) for z, part in zip(odds, terms)]
+    terms = level_design(odds, terms @ context)
     return Fusion(own, context, map_logistic(terms, on, seen, prior_of("level", LEVEL_TERMS), weight), unseen)
+
+
+def _rows(parts: Iterable[np.ndarray]) -> np.ndarray:
+    return np.concatenate(list(parts))
 
 
 def own_design(opinions: np.ndarray) -> np.ndarray:
@@ -236,8 +237,3 @@ def own_design(opinions: np.ndarray) -> np.ndarray:
 def scale_design(own: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """(n, M, 2): all opinions together, and 1."""
     return np.stack([own[..., :-1] @ weights, own[..., -1]], axis=-1)
-
-
-def _opinion(lesson: Lesson, name: str) -> np.ndarray:
-    """One opinion (n, M)."""
-    return np.asarray(lesson.candidates.opinions[lesson.opinions.index(name)])

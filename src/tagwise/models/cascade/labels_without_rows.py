@@ -7,6 +7,7 @@ always passed over is no longer evidence. Where names have a dense block, any ro
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypeAlias
 
 import numpy as np
@@ -67,27 +68,35 @@ class LabelsWithoutRows:
         first ``width`` moves forward, and -1 takes its place there. Time O(Σ names with the row's features) for words,
         O(n·U·q) by BLAS for meanings.
         """
-        if self.by_meaning:
-            labels, proposed = _with_places(labels, proposed, width)
-            if len(self.labels):
-                nearest, cosines = top_k_of_factors(
-                    rows.directions, self.meanings, MOST_UNSEEN, n_threads=rows.n_threads
-                )
-                # A row or a name without a direction has nothing to say about the other.
-                _insert_all(labels, self.labels, np.where(cosines != 0, nearest, -1), width)
+        for nearest in self._nearest(rows):
+            # As many places whatever labels are unseen, so that lessons of several cascades have the same width.
+            gap = np.full((len(labels), MOST_UNSEEN), -1, dtype=labels.dtype)
+            labels = np.concatenate([labels[:, :width], gap, labels[:, width:]], axis=1)
+            nothing = np.zeros(gap.shape, dtype=proposed.dtype)
+            proposed = np.concatenate([proposed[:, :width], nothing, proposed[:, width:]], axis=1)
+            _insert(labels, self.labels, nearest, width)
             width += MOST_UNSEEN
+        return labels, proposed, width
+
+    def _nearest(self, rows: Rows) -> Iterator[np.ndarray]:
+        """Places (n, 5) among the unseen labels, -1 for none: the nearest by meaning, then by words."""
+        if self.by_meaning:
+            found = np.full((rows.directions.shape[0], MOST_UNSEEN), -1)
+            if len(self.labels):
+                found, cosines = top_k_of_factors(rows.directions, self.meanings, MOST_UNSEEN, n_threads=rows.n_threads)
+                found[cosines == 0] = -1  # a row or a name without a direction says nothing about the other
+            yield found
         if self.by_words:
-            labels, proposed = _with_places(labels, proposed, width)
-            wider, present = labels, rows.present
+            present = rows.present
             features = present.indptr, present.indices, present.data
             names = self.names.indptr, self.names.indices, self.names.data
+            shared = np.full((present.shape[0], MOST_UNSEEN), -1)
             run_chunks(
-                lambda start, stop: _propose(features, names, self.labels, wider, width, start, stop),
+                lambda start, stop: _find_named(features, names, len(self.labels), shared, start, stop),
                 work_chunks(present.indptr.astype(np.int64)),
                 rows.n_threads,
             )
-            width += MOST_UNSEEN
-        return labels, proposed, width
+            yield shared
 
     def odds(self, labels: np.ndarray, opinions: dict[str, np.ndarray], coefficients: np.ndarray) -> np.ndarray:
         """Log odds (n, M) by names alone; NaN for labels with rows, of whose names the row has nothing, and for -1.
@@ -102,15 +111,6 @@ class LabelsWithoutRows:
     def terms(self, labels: np.ndarray, opinions: dict[str, np.ndarray]) -> np.ndarray:
         """Terms of :meth:`odds`: (n, M, p), NaN as there."""
         return np.stack([self.odds(labels, opinions, one) for one in np.eye(len(TERMS))], axis=-1)
-
-
-def _with_places(labels: np.ndarray, proposed: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Lists of labels and scores (n, N) with places for unseen ones after the first ``width``: −1, and 0."""
-    # As many places whatever labels are unseen, so that lessons of several cascades have the same width.
-    gap = np.full((len(labels), MOST_UNSEEN), -1, dtype=labels.dtype)
-    nothing = np.zeros(gap.shape, dtype=proposed.dtype)
-    wider = np.concatenate([labels[:, :width], gap, labels[:, width:]], axis=1)
-    return wider, np.concatenate([proposed[:, :width], nothing, proposed[:, width:]], axis=1)
 
 
 @compiled()
@@ -140,20 +140,13 @@ def _odds(
 
 
 @compiled()
-def _propose(
-    features: _Lists,
-    names: _Lists,
-    unseen: np.ndarray,
-    labels: np.ndarray,
-    width: int,
-    start: int,
-    stop: int,
-) -> None:
+def _find_named(features: _Lists, names: _Lists, n_names: int, found: np.ndarray, start: int, stop: int) -> None:
+    """The names of which rows ``start`` to ``stop`` have most."""
     indptr, indices, present = features
     name_indptr, name_ids, weights = names
-    share = np.zeros(len(unseen), dtype=weights.dtype)
-    touched = np.empty(len(unseen), dtype=np.int64)
-    best, found = np.empty(MOST_UNSEEN, dtype=weights.dtype), np.empty(MOST_UNSEEN, dtype=np.int64)
+    share = np.zeros(n_names, dtype=weights.dtype)
+    touched = np.empty(n_names, dtype=np.int64)
+    best = np.empty(found.shape[1], dtype=weights.dtype)
     for row in range(start, stop):
         n_touched = 0
         for entry in range(indptr[row], indptr[row + 1]):
@@ -165,31 +158,24 @@ def _propose(
                     touched[n_touched] = name
                     n_touched += 1
                 share[name] += weights[at]
-        best[:], found[:] = -np.inf, -1
+        best[:] = -np.inf
         for each in range(n_touched):
-            keep(best, found, share[touched[each]], touched[each])
+            keep(best, found[row], share[touched[each]], touched[each])
             share[touched[each]] = 0
-        for place in range(MOST_UNSEEN):
-            if found[place] >= 0:
-                _insert(labels[row], unseen[found[place]], width, width + place, width + MOST_UNSEEN)
 
 
 @compiled()
-def _insert_all(labels: np.ndarray, unseen: np.ndarray, found: np.ndarray, width: int) -> None:
-    """The ``found`` (n, m) of the ``unseen`` labels, −1 for none, to the m places after the first ``width``."""
+def _insert(labels: np.ndarray, unseen: np.ndarray, found: np.ndarray, width: int) -> None:
+    """The ``found`` (n, m) of the ``unseen`` labels, −1 for none, to the m places after the first ``width``.
+
+    Labels that are among the first stay there; from behind they are taken away.
+    """
     for row in range(len(labels)):
         for place in range(found.shape[1]):
-            if found[row, place] >= 0:
-                _insert(labels[row], unseen[found[row, place]], width, width + place, width + found.shape[1])
-
-
-@compiled()
-def _insert(labels: np.ndarray, label: int, width: int, place: int, behind: int) -> None:
-    """``label`` goes to ``place`` unless it is among the first ``width``; from ``behind`` on it is taken away."""
-    for at in range(width):
-        if labels[at] == label:
-            return
-    labels[place] = label
-    for at in range(behind, len(labels)):
-        if labels[at] == label:
-            labels[at] = -1
+            if found[row, place] < 0 or unseen[found[row, place]] in labels[row, :width]:
+                continue
+            label = unseen[found[row, place]]
+            labels[row, width + place] = label
+            for at in range(width + found.shape[1], labels.shape[1]):
+                if labels[row, at] == label:
+                    labels[row, at] = -1

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from tagwise.losses import sigmoid
 
-__all__ = ["Parts", "Prior", "curvature", "map_listwise", "map_logistic"]
+__all__ = ["Prior", "curvature", "map_listwise", "map_logistic"]
 
 # Newton's steps, and the relative fall that is not worth another.
 _MOST_STEPS, _TOL = 50, 1e-9
@@ -17,25 +17,23 @@ _BLOCK = 1 << 13
 Prior = np.ndarray
 """(2, p): mean and standard deviation of each coefficient."""
 
-Parts = Sequence[np.ndarray]
-"""Arrays of some rows each, in place of one of all rows."""
-
 # w ↦ value, gradient (p,) and Hessian (p, p) of a negative log likelihood.
 _Loss = Callable[[np.ndarray], tuple[float, np.ndarray, np.ndarray]]
 
 
-def map_logistic(terms: Parts, on: Parts, known: Parts, prior: Prior, weight: Parts | None = None) -> np.ndarray:
+def map_logistic(
+    terms: np.ndarray, on: np.ndarray, known: np.ndarray, prior: Prior, weight: np.ndarray | None = None
+) -> np.ndarray:
     r"""The coefficients w (p,) that minimise Σ v(log(1 + e^z) − y z) + ½ Σ ((w − mean)/deviation)², z = terms·w.
 
     Parameters
     ----------
-    terms : arrays (n, M, p)
-        Of some rows each, with the same M and p.
-    on : arrays (n, M)
+    terms : array (n, M, p)
+    on : array (n, M)
         y: 0 or 1, or a number that one positive counts for.
-    known : bool arrays (n, M)
+    known : bool array (n, M)
         The pairs that count.
-    weight : arrays (n,), optional
+    weight : array (n,), optional
         v: how often each row counts, once where it is None.
 
     Notes
@@ -45,7 +43,9 @@ def map_logistic(terms: Parts, on: Parts, known: Parts, prior: Prior, weight: Pa
     return _mode(_logistic(terms, on, known, weight), prior)
 
 
-def map_listwise(terms: Parts, on: Parts, known: Parts, prior: Prior, weight: Parts | None = None) -> np.ndarray:
+def map_listwise(
+    terms: np.ndarray, on: np.ndarray, known: np.ndarray, prior: Prior, weight: np.ndarray | None = None
+) -> np.ndarray:
     r"""The coefficients w (p,) by which the positives of a row come before its negatives.
 
     .. math:: \min_w\ \sum_i \frac{v_i}{|P_i|} \sum_{j \in P_i} y_{ij}
@@ -67,14 +67,14 @@ def map_listwise(terms: Parts, on: Parts, known: Parts, prior: Prior, weight: Pa
     return _mode(_listwise(terms, on, known, weight), prior)
 
 
-def curvature(terms: Parts, on: Parts, known: Parts, w: np.ndarray, *, listwise: bool) -> np.ndarray:
+def curvature(terms: np.ndarray, on: np.ndarray, known: np.ndarray, w: np.ndarray, *, listwise: bool) -> np.ndarray:
     """The Hessian (p, p) of the likelihood of :func:`map_listwise` or of :func:`map_logistic` at w."""
     return (_listwise if listwise else _logistic)(terms, on, known)(w)[2]
 
 
-def _logistic(terms: Parts, on: Parts, known: Parts, weight: Parts | None = None) -> _Loss:
-    pairs, y = _chosen(terms, known), _chosen(on, known)
-    v = np.repeat(_or_ones(weight, on), np.concatenate([mask.sum(axis=1) for mask in known]))
+def _logistic(terms: np.ndarray, on: np.ndarray, known: np.ndarray, weight: np.ndarray | None = None) -> _Loss:
+    pairs, y = terms[known], on[known]
+    v = np.repeat(np.ones(len(on)) if weight is None else weight, known.sum(axis=1))
 
     def loss(w: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         z = pairs @ w
@@ -85,17 +85,15 @@ def _logistic(terms: Parts, on: Parts, known: Parts, weight: Parts | None = None
     return loss
 
 
-def _listwise(terms: Parts, on: Parts, known: Parts, weight: Parts | None = None) -> _Loss:
+def _listwise(terms: np.ndarray, on: np.ndarray, known: np.ndarray, weight: np.ndarray | None = None) -> _Loss:
     # Rows without both kinds say nothing about order.
-    positives = [mask & (y > 0) for y, mask in zip(on, known)]
-    telling = [np.any(has, axis=1) & np.any(mask & ~has, axis=1) for has, mask in zip(positives, known)]
-    rows = _chosen(terms, telling)
-    positive, negative = _chosen(positives, telling), _chosen(known, telling)
-    negative &= ~positive
+    telling = (known & (on > 0)).any(axis=1) & (known & ~(on > 0)).any(axis=1)
+    rows, on, known = terms[telling], on[telling], known[telling]
+    positive, negative = known & (on > 0), known & ~(on > 0)
     sizes = positive.sum(axis=1)
     row = np.repeat(np.arange(len(rows)), sizes)
-    share_of_row = _or_ones(weight, on)[np.concatenate(telling)] / sizes
-    worth = _chosen(on, telling)[positive] * np.repeat(share_of_row, sizes)
+    share_of_row = (1 if weight is None else weight[telling]) / sizes
+    worth = on[positive] * np.repeat(share_of_row, sizes)
     flat, of_positives = rows.reshape(-1, rows.shape[-1]), rows[positive]
 
     def loss(w: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
@@ -121,22 +119,6 @@ def _listwise(terms: Parts, on: Parts, known: Parts, weight: Parts | None = None
         return value, gradient, hessian
 
     return loss
-
-
-def _or_ones(weight: Parts | None, on: Parts) -> np.ndarray:
-    """The weights of all rows, 1 where they have none."""
-    return np.ones(sum(map(len, on))) if weight is None else np.concatenate(weight)
-
-
-def _chosen(parts: Parts, masks: Parts) -> np.ndarray:
-    """The rows, or the pairs, that masks choose from all parts, one after the other; in memory once."""
-    sizes = [int(np.count_nonzero(mask)) for mask in masks]
-    out = np.empty((sum(sizes), *parts[0].shape[masks[0].ndim :]), dtype=parts[0].dtype)
-    end = 0
-    for part, mask, size in zip(parts, masks, sizes):
-        start, end = end, end + size
-        out[start:end] = part[mask]
-    return out
 
 
 def _gram(terms: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -44,11 +44,11 @@ class Name(Opinion):
     def fit(cls, side: LabelSide) -> dict[str, Any]:
         """Weights by the features' frequencies, and counts of rows."""
         n_labels, X = side.problem.n_labels, both_blocks(side.problem.X)[0]
-        if side.names is None:
+        if side.problem.names is None:
             weights = sp.csr_matrix((n_labels, X.shape[1]), dtype=side.dtype)
             return {"name_weights_": weights, "name_rows_": np.zeros(n_labels, dtype=np.int64)}
         frequency = np.bincount(X.indices, minlength=X.shape[1])
-        names = sp.csr_matrix(both_blocks(side.names)[0])
+        names = sp.csr_matrix(both_blocks(side.problem.names)[0])
         weights = name_weights(names, frequency, X.shape[0]).astype(side.dtype)
         return {"name_weights_": weights, "name_rows_": _total_rows(weights, side.problem, side.executor)}
 
@@ -120,17 +120,12 @@ def _count_rows(names: _Indices, by_feature: _Indices, by_row: _Indices, known: 
     name_indptr, name_features = names
     feature_indptr, rows_of = by_feature
     indptr, indices = by_row
+    sizes = np.diff(feature_indptr)
     for label in range(len(counts)):
         features = name_features[name_indptr[label] : name_indptr[label + 1]]
         if len(features) == 0:
             continue
-        rarest = features[0]
-        for feature in features:
-            if (
-                feature_indptr[feature + 1] - feature_indptr[feature]
-                < feature_indptr[rarest + 1] - feature_indptr[rarest]
-            ):
-                rarest = feature
+        rarest = features[np.argmin(sizes[features])]
         for at in range(feature_indptr[rarest], feature_indptr[rarest + 1]):
             row = indices[indptr[rows_of[at]] : indptr[rows_of[at] + 1]]
             whole = len(known[0]) == 0 or contains_pair(known, rows_of[at], label)

@@ -33,8 +33,9 @@ class NameMeaning(Opinion):
     @classmethod
     def fit(cls, side: LabelSide) -> dict[str, Any]:
         """From embeddings of names."""
-        names = side.names.dense if isinstance(side.names, FeatureBlocks) else np.zeros((side.problem.n_labels, 0))
-        return {"name_meanings_": name_directions(names).astype(side.dtype)}
+        names = side.problem.names
+        embeddings = names.dense if isinstance(names, FeatureBlocks) else np.zeros((side.problem.n_labels, 0))
+        return {"name_meanings_": name_directions(embeddings).astype(side.dtype)}
 
     @classmethod
     def is_there(cls, model: MultiLabelModel) -> bool:

@@ -19,7 +19,6 @@ from tagwise.kernels.compiled import compiled
 from tagwise.kernels.vectors import take_logarithms
 from tagwise.parallel import thread_count
 from tagwise.problem import Problem
-from tagwise.validation import Features
 
 __all__ = ["LabelSide", "Opinion", "Rows", "blocks_of", "both_blocks", "rows_by_label", "write_logarithms"]
 
@@ -96,14 +95,11 @@ class LabelSide:
     problem : Problem
         The rows, and the labels that are learnt.
     executor : Executor
-    names : CSR, array or FeatureBlocks (labels, d), or None
-        Features of what these labels are called.
     """
 
     model: MultiLabelModel
     problem: Problem
     executor: Executor
-    names: Features | None = None
 
     @cached_property
     def scaled(self) -> sp.csr_matrix | FeatureBlocks:
@@ -141,28 +137,8 @@ def blocks_of(matrix: Any, bounds: list[tuple[int, int]]) -> list[Any]:
 
 def rows_by_label(pairs: sp.csr_matrix) -> sp.csr_matrix:
     """The rows of each label: of pairs (n, L) the transpose, CSR (L, n) of ones in int8; 5 bytes per pair."""
-    n_rows, n_labels = pairs.shape
-    counts, rows = np.zeros(n_labels, dtype=np.int64), np.empty(pairs.nnz, dtype=np.int32)
-    _count_labels(pairs.indices, counts)
-    indptr = np.concatenate([[0], np.cumsum(counts)])
-    _sort_by_label(pairs.indptr, pairs.indices, indptr[:-1].copy(), rows)
-    return sp.csr_matrix((np.ones(len(rows), dtype=np.int8), rows, indptr), shape=(n_labels, n_rows))
-
-
-@compiled()
-def _count_labels(indices: np.ndarray, counts: np.ndarray) -> None:
-    """``numpy.bincount`` without its copy of the indices."""
-    for label in indices:
-        counts[label] += 1
-
-
-@compiled()
-def _sort_by_label(indptr: np.ndarray, indices: np.ndarray, ends: np.ndarray, rows: np.ndarray) -> None:
-    """Put each row behind those that its labels have already; ``ends`` (L,) are where the lists of labels end."""
-    for row in range(len(indptr) - 1):
-        for label in indices[indptr[row] : indptr[row + 1]]:
-            rows[ends[label]] = row
-            ends[label] += 1
+    ones = np.ones(pairs.nnz, dtype=np.int8)
+    return sp.csr_matrix((ones, pairs.indices, pairs.indptr), shape=pairs.shape).T.tocsr()
 
 
 @compiled()
