@@ -63,7 +63,9 @@ class Name(Opinion):
     def write(self, rows: Rows, labels: np.ndarray, proposed: np.ndarray, out: np.ndarray) -> None:
         """The square of the shares that add up."""
         shares = shortlist_margins(rows.present, labels, self.weights, self.no_shift, n_threads=rows.n_threads)
-        np.square(finite_scores(shares), out=out)
+        with np.errstate(over="ignore"):
+            np.square(shares, out=out)
+        finite_scores(out)
 
 
 def name_weights(label_features: sp.csr_matrix, frequency: np.ndarray, n_rows: int) -> sp.csr_matrix:
