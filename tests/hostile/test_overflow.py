@@ -115,6 +115,16 @@ def test_one_label_that_overflows_is_not_left_out_in_silence(tmp_path):
         load(tmp_path / "m").predict_topk(X, 2)
 
 
+def test_huge_weights_of_names_are_refused_when_asked(tmp_path):
+    names = sp.csr_matrix(np.eye(7, 12, dtype=np.float32))
+    Cascade(rank=3).fit(X.astype(np.float32), Y, label_features=names).save(tmp_path / "m")
+    weights = load(tmp_path / "m").name_weights_.copy()
+    weights.data[:] = 1e30
+    changed(tmp_path / "m", {"name_weights_": weights})
+    with pytest.raises(InvalidInputError, match=OVERFLOW):
+        load(tmp_path / "m").predict_topk(X, 2)
+
+
 def test_gamma_of_a_kernel_is_checked(tmp_path):
     LEML(rank=3, kernel="rbf", gamma=1.0).fit(X, Y).save(tmp_path / "m")
     for gamma in (-1.0, 0, "x", None, float("inf"), [1], True):
