@@ -97,37 +97,22 @@ def _as_array(positive_weight: Any) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FitData(Problem):
-    """A problem where the steps of its fit run: in this process, or on a worker of a cluster.
+    """A problem where the steps of its fit run: in this process, or on a worker of a cluster; rows are scaled.
 
     Products with shards of rows, blocks of labels, and whatever else is made of it are made when a step first asks for
-    them, and kept. ``products`` makes the feature matrix of some of the rows.
+    them, and kept.
     """
 
     loss: Loss
     positive_weight: np.ndarray | None
     n_jobs: int | None
-    products: Callable[[Features], FeatureMatrix]
 
     @classmethod
-    def build(
-        cls,
-        problem: Problem,
-        loss: Loss,
-        positive_weight: PositiveWeight,
-        n_jobs: int | None,
-        products: Callable[[Features], FeatureMatrix] = feature_matrix,
-    ) -> FitData:
+    def build(cls, problem: Problem, loss: Loss, positive_weight: PositiveWeight, n_jobs: int | None) -> FitData:
         """Resolves ``positive_weight``."""
-        return cls(
-            problem.X,
-            problem.Y,
-            problem.known,
-            problem.row_weight,
-            loss=loss,
-            positive_weight=resolve_positive_weight(positive_weight, problem.Y),
-            n_jobs=n_jobs,
-            products=products,
-        )
+        weight = resolve_positive_weight(positive_weight, problem.Y)
+        data = problem.X, problem.Y, problem.known, problem.row_weight
+        return cls(*data, loss=loss, positive_weight=weight, n_jobs=n_jobs)
 
     @cached_property
     def _made(self) -> dict[Hashable, Any]:
@@ -177,7 +162,8 @@ class FitData(Problem):
     def features(self, block: Block | None = None) -> FeatureMatrix:
         """Products with rows ``start`` to ``stop``, or with all rows."""
         rows = (0, self.n_rows) if block is None else block
-        return self.once(("X", rows), lambda: self.products(self.shard(rows).X), of_features=True)
+        threads = self.n_threads
+        return self.once(("X", rows), lambda: feature_matrix(self.shard(rows).X, n_threads=threads), of_features=True)
 
 
 def may_be_added(left: np.ndarray, length: float) -> bool:

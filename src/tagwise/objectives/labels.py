@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -229,20 +230,25 @@ class SpectralSides:
     """The products of a spectral start: sums over rows, so that those of shards of rows add up to those of all.
 
     D = ∂loss/∂S at W = 0 is ``slope`` + 1·``row``ᵀ, or with ``row_weight`` in place of 1, and is never formed.
+    ``first_row`` is the number of the first of these rows among all.
     """
 
     X: FeatureMatrix
     slope: CSRWithTranspose
     row: np.ndarray | None
     row_weight: np.ndarray | None
+    first_row: int = 0
 
-    def of_noise(self, rng: np.random.Generator, rank: int, dtype: np.dtype) -> np.ndarray:
+    def of_noise(self, rng: np.random.Generator, rank: int) -> np.ndarray:
         """Xᵀ·noise (d×k).
 
         Noise on the rows, not on the features: features rotated by an orthogonal map (those of a linear kernel, say)
-        then start, and end, at the same model.
+        then start, and end, at the same model. That of a row does not depend on how rows are divided.
         """
-        noise = np.empty((self.X.shape[0], rank), dtype=dtype)
+        rng = deepcopy(rng)
+        for start, stop in even_chunks(self.first_row, _NOISE_ROWS):
+            rng.standard_normal((stop - start, rank))
+        noise = np.empty((self.X.shape[0], rank), dtype=self.slope.matrix.dtype)
         for start, stop in even_chunks(len(noise), _NOISE_ROWS):
             noise[start:stop] = rng.standard_normal((stop - start, rank))
         return self.X.rmatmul(noise)

@@ -199,9 +199,10 @@ class FeatureProblem:
     def __init__(self, X: FeatureMatrix, pairs: PairLoss, extended: np.ndarray, rank: int) -> None:
         self.X, self.pairs, self.extended, self.rank = X, pairs, extended, rank
 
-    def move_to(self, W: np.ndarray) -> None:
-        """Evaluate the loss at W."""
-        self._loss = float(self.pairs.evaluate(self._extend(self.X.matmul(W), 1), self.extended).sum())
+    def move_to(self, W: np.ndarray, A: np.ndarray | None = None) -> None:
+        """Evaluate the loss at W; A = XW where it is at hand."""
+        A = self.X.matmul(W) if A is None else A
+        self._loss = float(self.pairs.evaluate(self._extend(A, 1), self.extended).sum())
 
     def value(self) -> np.ndarray:
         """The loss, shape (1, 1)."""

@@ -20,9 +20,6 @@ from tagwise.feature_blocks import FeatureBlocks
 from tagwise.fields import Fields, csr, dense, matrix, put, value
 from tagwise.kernels import (
     BlockFeatures,
-    CSRWithTranspose,
-    FeatureMatrix,
-    feature_matrix,
     matmul,
     scores_of_factors_and_sparse,
     top_k_of_factors_and_sparse,
@@ -38,10 +35,10 @@ from tagwise.models.factor_model import (
     may_be_added,
     usable_rank,
 )
-from tagwise.models.leml.steps import FACTORS, Alternation, Factors
+from tagwise.models.leml.steps import FACTORS, Alternation, Factors, words_of
 from tagwise.models.reml.dense_start import dense_rank, start_of_dense
 from tagwise.models.reml.partitions import PART, Part, project_onto_first, random_parts
-from tagwise.models.reml.sparse_part import ADMMPart, SparsePart, SparseStep, SupportPart, admm_fits, pruned, words_of
+from tagwise.models.reml.sparse_part import ADMMPart, SparsePart, SparseStep, SupportPart, admm_fits, pruned
 from tagwise.models.updating import UpdatableModel
 from tagwise.objectives.labels import TrainingLabels
 from tagwise.parallel import even_chunks, on_this_thread, run_chunks, single_threaded_blas, thread_count
@@ -257,9 +254,8 @@ class REML(UpdatableModel, FactorModel):
         self.sparse_weights_ = pruned(rounds.sparse, self.prune).astype(dtype, copy=False)
 
     def _fit_data(self, problem: Problem) -> FitData:
-        products = partial(feature_products, n_threads=thread_count(self.n_jobs))
-        prepared = replace(problem, X=self._prepared(problem.X))
-        return FitData.build(prepared, get_loss("squared"), self.positive_weight, self.n_jobs, products)
+        prepared = replace(problem, X=self._as_sparse(problem.X))
+        return FitData.build(prepared, get_loss("squared"), self.positive_weight, self.n_jobs)
 
     def _steps(self, data: FitData, executor: Executor | None = None) -> Alternation:
         return Alternation(
@@ -567,13 +563,6 @@ class Rounds:
 def _words(rows: sp.csr_matrix | FeatureBlocks) -> sp.csr_matrix:
     """The features that have a sparse part (n×d)."""
     return rows.words if isinstance(rows, FeatureBlocks) else rows
-
-
-def feature_products(X: Features, *, n_threads: int) -> FeatureMatrix:
-    """Products with rows as they are; arrays as CSR."""
-    if isinstance(X, FeatureBlocks):
-        return feature_matrix(X, n_threads=n_threads)
-    return CSRWithTranspose(sp.csr_matrix(X), n_threads=n_threads)
 
 
 def learn_part(task: tuple[np.ndarray, int], data: FitData, model: REML) -> Part:

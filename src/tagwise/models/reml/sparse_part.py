@@ -16,10 +16,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.executor import Block
-from tagwise.kernels import BlockFeatures, CSRWithTranspose, FeatureMatrix, gram
+from tagwise.kernels import BlockFeatures, gram
 from tagwise.losses import get_loss
 from tagwise.models.factor_model import FitData
-from tagwise.models.leml.steps import Alternation, Factors, whole_shard
+from tagwise.models.leml.steps import Alternation, Factors, words_of
 from tagwise.objectives.labels import LabelColumns
 from tagwise.objectives.squared import with_intercept
 from tagwise.parallel import even_chunks, run_chunks
@@ -32,7 +32,7 @@ from tagwise.solvers.admm import (
 )
 from tagwise.solvers.support import SupportFeatures, SupportRidge
 
-__all__ = ["ADMMPart", "SparsePart", "SparseStep", "SupportPart", "admm_fits", "pruned", "words_of"]
+__all__ = ["ADMMPart", "SparsePart", "SparseStep", "SupportPart", "admm_fits", "pruned"]
 
 # A factorisation of this side takes seconds.
 _QUICK_SIDE = 2000
@@ -128,13 +128,6 @@ def support_block(
     return solved.weights, solved.gain
 
 
-def words_of(X: FeatureMatrix) -> CSRWithTranspose:
-    """The features that have a sparse part, for products."""
-    words = X.words if isinstance(X, BlockFeatures) else X
-    assert isinstance(words, CSRWithTranspose)
-    return words
-
-
 class ADMMPart:
     """S of the paper: λ1‖S‖² and λ3‖XS‖₁ by ADMM, in blocks of labels that fit ``memory_limit``.
 
@@ -163,7 +156,7 @@ class ADMMPart:
 
     def step(self, steps: Alternation, factors: Factors, last: sp.csr_matrix | np.ndarray | None) -> SparseStep:
         """Each label keeps the S of the last round where ADMM has not got below it."""
-        A = whole_shard(steps.local).embedded(steps.here(factors.W))
+        A = self.X.matmul(factors.W)
         n_features, n_labels = self.X.shape[1], self.labels.shape[1]
         S = np.zeros((n_features, n_labels), dtype=factors.W.dtype) if last is None else np.array(last)
         problem_of = partial(self._weighted_block, A) if self.weighted else self._plain_block(A, factors)
