@@ -67,8 +67,6 @@ class CPLST(LabelSpaceModel):
     memory_limit : float
         Bytes for the dense matrices of the closed form. Above it, ``"auto"`` falls back to the subspace; where λ = 0 or
         the closed form is asked for, the problem is refused.
-    random_state : int, Generator, RandomState or None
-        Seeds the start of the subspace iteration for more than 2,000 labels.
 
     Attributes
     ----------

@@ -164,8 +164,6 @@ class MDDM(MLKNN):
         Scale rows of X to unit length before they are projected.
     memory_limit : float
         Bytes for finding the projection (:func:`projection_memory`); a problem that needs more is refused.
-    random_state : int, Generator, RandomState or None
-        Seeds the directions of ``beyond="random"``.
 
     Attributes
     ----------

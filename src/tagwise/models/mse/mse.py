@@ -107,8 +107,6 @@ class MSE(MultiLabelModel):
         The most bytes that a fit may take at its peak, without X and Y as given: scaled rows, L and S in factored form,
         the dense rows of the most expensive label, and the Gram matrix of all R directions. A fit that could need more
         is refused before any work, as is loading a folder whose dictionary would. ``float("inf")`` is no limit.
-    random_state : int, Generator, RandomState or None
-        Seeds the projections of "brp".
 
     Attributes
     ----------
