@@ -87,11 +87,6 @@ class TrainingLabels:
             return self.row_weight
         return self.known.complete * (1.0 if self.row_weight is None else self.row_weight)
 
-    @property
-    def weight_or_one(self) -> np.ndarray:
-        """ω of each label's positives (L)."""
-        return np.ones(self.shape[1]) if self.positive_weight is None else self.positive_weight
-
     @cached_property
     def weighted_positives(self) -> sp.csr_matrix:
         """The positives with their weights as values (n×L)."""
@@ -119,7 +114,7 @@ class TrainingLabels:
     def rates(self) -> np.ndarray:
         """The weighted share of known positives among each label's known pairs (L); 0 where nothing is known."""
         positives = _column_sums(self.positives, self.row_weight)
-        weighted = positives * self.weight_or_one
+        weighted = positives if self.positive_weight is None else positives * self.positive_weight
         total = weighted + (self._known_rows() - positives)
         return np.divide(weighted, total, out=np.zeros_like(total), where=total > 0)
 
@@ -131,9 +126,7 @@ class TrainingLabels:
         """Number, or weight, of the known rows of each label (L)."""
         weight = self.full_weight
         known = np.full(self.shape[1], float(self.shape[0] if weight is None else weight.sum()))
-        if self.known is not None:
-            known += _column_sums(self.known.pairs, self.row_weight)
-        return known
+        return known if self.known is None else known + _column_sums(self.known.pairs, self.row_weight)
 
     def slope_at(self, loss: Loss, intercept: np.ndarray) -> tuple[CSRWithTranspose, np.ndarray | None]:
         """∂loss/∂S at S = 1·interceptᵀ: a sparse matrix plus one row, repeated with ``full_weight``.
@@ -141,7 +134,8 @@ class TrainingLabels:
         That row is None where no row of the data is known completely.
         """
         off = loss.first(np.full_like(intercept, loss.negative), intercept)
-        on = self.weight_or_one * loss.first(np.ones_like(intercept), intercept)
+        on = loss.first(np.ones_like(intercept), intercept)
+        on = on if self.positive_weight is None else self.positive_weight * on
         slope = per_label(self.positives, on - off)
         if self.known is not None:
             slope = sp.csr_matrix(per_label(self.known.pairs.astype(slope.dtype, copy=False), off) + slope)
