@@ -23,7 +23,7 @@ to; what runs over labels is one small system each, mapped over blocks of labels
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -189,7 +189,7 @@ class LinearScores(FeatureMatrix):
         self, X: CSRWithTranspose, S: sp.csr_matrix | np.ndarray, *, offset: float = 0.0, n_threads: int = 1
     ) -> None:
         self.X, self.offset, self.n_threads = X, offset, n_threads
-        self.S = feature_matrix(S, n_threads=n_threads)
+        self.S: Any = feature_matrix(S, n_threads=n_threads)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -82,8 +82,14 @@ class KernelMap:
         X) with P (m×m in float64), and before them the eigendecomposition (three m×m in float64). All rows become
         landmarks if that fits; else as many as do, drawn without replacement.
         """
-        n_rows = X.shape[0]
-        m = _affordable_landmarks(n_rows, X.dtype.itemsize, memory_limit)
+        n_rows, itemsize = X.shape[0], X.dtype.itemsize
+        m = bisect_right(range(1, n_rows + 1), memory_limit, key=lambda m: _fit_bytes(n_rows, m, itemsize))
+        fewest = min(n_rows, _FEWEST_LANDMARKS)
+        if m < fewest:
+            raise InvalidInputError(
+                f"memory_limit={memory_limit:,} bytes is too little for a kernel on {n_rows:,} rows; it must be at "
+                f"least {_fit_bytes(n_rows, fewest, itemsize):,} ({fewest} landmarks)."
+            )
         chosen = np.arange(n_rows)
         if m < n_rows:
             chosen = np.sort(random_generator(random_state).choice(n_rows, m, replace=False))
@@ -194,18 +200,6 @@ def check_kernel_parameters(kernel: Any, gamma: Any, degree: Any, coef0: Any) ->
 def _fit_bytes(n_rows: int, m: int, itemsize: int) -> int:
     """The peak of a fit: dsyevd holds the m×m matrix and 2m² numbers of workspace; later P and the features."""
     return 8 * m * m + max(16 * m * m, itemsize * n_rows * m)
-
-
-def _affordable_landmarks(n_rows: int, itemsize: int, memory_limit: float) -> int:
-    """The largest m ≤ n whose fit stays within ``memory_limit`` bytes."""
-    m = bisect_right(range(1, n_rows + 1), memory_limit, key=lambda m: _fit_bytes(n_rows, m, itemsize))
-    fewest = min(n_rows, _FEWEST_LANDMARKS)
-    if m < fewest:
-        raise InvalidInputError(
-            f"memory_limit={memory_limit:,} bytes is too little for a kernel on {n_rows:,} rows; it must be at least "
-            f"{_fit_bytes(n_rows, fewest, itemsize):,} ({fewest} landmarks)."
-        )
-    return m
 
 
 def _inverse_root(K: np.ndarray, precision: float, name: str) -> np.ndarray:

@@ -268,6 +268,7 @@ class Shard:
             self._last.pop("sides", None)  # of the start alone
             H, b = labels
             if self.loss.quadratic:
+                assert b is not None
                 return SquaredFeatureProblem(self.X, self.terms(beside), H, b)
             pairs = self.last("pairs", lambda: row_side(self.labels, self.loss))
             extended = H if b is None else np.column_stack([H, b]).astype(H.dtype)
@@ -336,7 +337,7 @@ def solve_labels(
         solution, value = start + step.solution, terms.constant + float(squared.value().sum() - step.fall.sum())
     else:
         extended = with_intercept(A) if fit_intercept else A
-        problem, limits = LabelProblem(label_side(labels, loss), extended, rank, reg), {}
+        problem, limits = LabelProblem(label_side(labels, loss), extended, rank, reg), dict[str, Any]()
         if start is None:
             start = np.zeros((labels.shape[1], extended.shape[1]), dtype=A.dtype)
             if fit_intercept:

@@ -258,8 +258,8 @@ class REML(UpdatableModel, FactorModel):
         return FitData.build(prepared, get_loss("squared"), self.positive_weight, self.n_jobs)
 
     def _steps(self, data: FitData, executor: Executor | None = None) -> Alternation:
-        how = {"fit_intercept": self.fit_intercept, "inner_iter": self.inner_iter}
-        return Alternation(data, self.reg_low_rank / 2, **how, executor=executor)
+        intercept, inner = self.fit_intercept, self.inner_iter
+        return Alternation(data, self.reg_low_rank / 2, fit_intercept=intercept, inner_iter=inner, executor=executor)
 
     def _alternate(
         self,
