@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from tagwise import LEML, REML, BinaryRelevance
 from tagwise.exceptions import InvalidInputError
 from tagwise.losses import get_loss
-from tagwise.objectives.labels import LabelColumns, TrainingLabels
+from tagwise.objectives.labels import TrainingLabels
 from tagwise.objectives.squared import SquaredTerms
 from tagwise.problem import Known, Problem
 from tagwise.progress import FitProgress
@@ -38,7 +38,7 @@ def test_terms_and_batches(weight, row_weight):
     assert values[0] == pytest.approx(values[1], rel=1e-10)
     for one, other in zip(*solved):
         np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-8)
-    batches = [LabelColumns(labels, get_loss("squared")).batch(np.array([4, 1]), with_start=True) for labels in both]
+    batches = [labels.batch(np.array([4, 1]), get_loss("squared"), with_start=True) for labels in both]
     np.testing.assert_allclose(batches[0].weights, batches[1].weights)
     np.testing.assert_allclose(batches[0].start, batches[1].start)
 

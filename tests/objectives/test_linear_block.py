@@ -8,7 +8,6 @@ import scipy.sparse as sp
 from training_labels import training_labels
 
 from tagwise.losses import LOSSES
-from tagwise.objectives.labels import LabelColumns
 from tagwise.objectives.linear_block import Design, LinearBlock
 
 N, D, L = 40, 7, 5
@@ -32,7 +31,7 @@ class Problem:
             sp.csr_matrix(Y), sp.csr_matrix(mask) if masked else None, weight, dtype=dtype, n_threads=1
         )
         design = Design.build(storage(self.X.astype(dtype)), fit_intercept=fit_intercept, n_threads=2)
-        self.batch = LabelColumns(labels, self.loss).batch(self.ids, with_start=fit_intercept)
+        self.batch = labels.batch(self.ids, self.loss, with_start=fit_intercept)
         self.block = LinearBlock(design, self.batch, self.loss, REG)
         self.point = (0.7 * rng.standard_normal(self.block.start().shape)).astype(dtype)
 
@@ -94,7 +93,7 @@ def test_a_batch_holds_targets_and_weights_of_its_labels():
     positives = sp.csr_matrix(np.array([[1, 0, 1], [0, 1, 0], [0, 0, 1.0]]))
     observed = sp.csr_matrix(np.array([[1, 1, 0], [1, 1, 1], [0, 0, 1.0]]))
     labels = training_labels(positives, observed, np.array([2.0, 3.0, 5.0]))
-    batch = LabelColumns(labels, LOSSES["logistic"]).batch(np.array([2, 0]), with_start=True)
+    batch = labels.batch(np.array([2, 0]), LOSSES["logistic"], with_start=True)
     np.testing.assert_array_equal(batch.targets, [[-1, 1], [-1, -1], [1, -1]])
     np.testing.assert_array_equal(batch.weights, [[0, 2], [1, 1], [5, 0]])
     np.testing.assert_allclose(batch.start, np.log([5, 2]))

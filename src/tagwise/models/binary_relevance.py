@@ -22,7 +22,7 @@ from tagwise.kernels.vectors import dot_columns
 from tagwise.losses import LOSSES, Loss, get_loss
 from tagwise.models.factor_model import LOWEST_SCORE, FitData, PositiveWeight
 from tagwise.models.updating import UpdatableModel
-from tagwise.objectives.labels import LabelColumns, per_row
+from tagwise.objectives.labels import per_row
 from tagwise.objectives.linear_block import Design, LinearBlock
 from tagwise.parallel import even_chunks, run_chunks, thread_count
 from tagwise.parameters import Count, NonNegative, Positive, parameters
@@ -306,8 +306,7 @@ def direct_batch(ids: np.ndarray, data: FitData, model: BinaryRelevance) -> _Bat
             n_threads=data.n_threads,
         ),
     )
-    by_label = data.once("by label", lambda: sp.csr_matrix(labels.positives.T))
-    ridge = factor.solve(by_label[ids])
+    ridge = factor.solve(labels.by_label[0][ids])
     return _Batch(ridge.coefficients, ridge.intercept, float(ridge.value.sum()), converged=True, n_iter=0)
 
 
@@ -315,8 +314,7 @@ def batch_by_steps(ids: np.ndarray, data: FitData, model: BinaryRelevance) -> _B
     """By steps from V = 0, of all labels of the batch together."""
     X, loss = data.X, data.loss
     design = data.once("design", lambda: Design.build(X, fit_intercept=model.fit_intercept, n_threads=data.n_threads))
-    columns = data.once("columns", lambda: LabelColumns(data.targets, loss))
-    batch = columns.batch(ids, with_start=model.fit_intercept)
+    batch = data.targets.batch(ids, loss, with_start=model.fit_intercept)
     problem = LinearBlock(design, batch, loss, model.reg)
     start = problem.start()
     if loss.quadratic:

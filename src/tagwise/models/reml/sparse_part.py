@@ -16,10 +16,8 @@ import scipy.sparse as sp
 
 from tagwise.executor import Block
 from tagwise.kernels import BlockFeatures, gram
-from tagwise.losses import get_loss
 from tagwise.models.factor_model import FitData
 from tagwise.models.leml.steps import Alternation, Factors, words_of
-from tagwise.objectives.labels import LabelColumns
 from tagwise.objectives.squared import with_intercept
 from tagwise.parallel import even_chunks
 from tagwise.solvers.admm import (
@@ -132,7 +130,7 @@ class ADMMPart:
     """
 
     def __init__(self, data: FitData, *, reg: float, sparsity: float, memory_limit: float) -> None:
-        self.X, self.labels = words_of(data.features()), data.targets
+        self.X, self.labels, self.loss = words_of(data.features()), data.targets, data.loss
         self.weighted = any(one is not None for one in (data.known, data.positive_weight, data.row_weight))
 
         def factorised() -> L1FitRidge:
@@ -143,7 +141,6 @@ class ADMMPart:
             return L1FitRidge(*parameters, memory_limit=memory_limit / 2)
 
         self.ridge = data.once(("admm", self.weighted), factorised, of_features=True)
-        self.columns = LabelColumns(self.labels, get_loss("squared"))
         width = columns_that_fit(
             *self.X.shape, memory_limit / 2, itemsize=data.X.dtype.itemsize, extra_rows=_block_arrays(self.weighted)
         )
@@ -180,7 +177,7 @@ class ADMMPart:
         H = np.column_stack([factors.H, factors.b]).astype(A.dtype)
 
         def targets(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            Y = self.columns.batch(ids, with_start=False).targets
+            Y = self.labels.batch(ids, self.loss, with_start=False).targets
             cross = self.X.rmatmul(Y) - seen @ H[ids].T
             # ‖y − s‖² = Σ y − 2⟨y, s⟩ + ‖s‖² for 0/1 labels.
             squared_norm = Y.sum(axis=0, dtype=np.float64) - 2 * np.einsum("bk,kb->b", H[ids], extended_A.T @ Y)
@@ -191,7 +188,7 @@ class ADMMPart:
 
     def _weighted_targets(self, A: np.ndarray, factors: Factors, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """R of some labels, and the weights of its entries."""
-        batch = self.columns.batch(ids, with_start=False)
+        batch = self.labels.batch(ids, self.loss, with_start=False)
         assert batch.weights is not None
         residual = batch.targets - A @ factors.H[ids].T
         residual -= factors.b[ids].astype(residual.dtype)
