@@ -113,8 +113,7 @@ class CPLST(LabelSpaceModel):
             progress.step(objective)
         else:
             W, H, b = self._subspace(rows, Y.astype(np.float64), rank, progress, threads)
-        self.feature_factors_, self.label_factors_ = W.astype(X.dtype), H.astype(X.dtype)
-        self.intercept_ = (b - 0.5).astype(X.dtype)
+        self._take_factors(W, H, b - 0.5, X.dtype)
 
     def _subspace(
         self, X: Features, Y: sp.csr_matrix, rank: int, progress: FitProgress, threads: int

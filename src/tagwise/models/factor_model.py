@@ -15,7 +15,7 @@ from tagwise.answers import require_finite
 from tagwise.estimator import MultiLabelModel
 from tagwise.exceptions import ExplanationError, InvalidInputError, TagwiseWarning, warn
 from tagwise.executor import Block
-from tagwise.fields import Fields, dense
+from tagwise.fields import Fields, dense, put
 from tagwise.interrupts import deferred_interrupts
 from tagwise.kernels import FeatureMatrix, feature_matrix, matmul, top_k_of_factors
 from tagwise.kernels.norm_pruned import FEW_ROWS, NormSorted, norm_pruned_topk
@@ -192,6 +192,21 @@ class FactorModel(MultiLabelModel):
     label_factors_: np.ndarray
     intercept_: np.ndarray
     _norm_sorted: NormSorted
+
+    def _take_factors(
+        self, W: np.ndarray, H: np.ndarray, b: np.ndarray, dtype: np.dtype, unknown: np.ndarray | None = None
+    ) -> None:
+        """The outcome of a fit, b counted from the border between off and on; ``unknown`` labels rank last."""
+        if unknown is not None:
+            H[unknown], b[unknown] = 0, LOWEST_SCORE
+        self.feature_factors_, self.label_factors_ = W.astype(dtype, copy=False), H.astype(dtype, copy=False)
+        self.intercept_ = b.astype(dtype)
+
+    def _put_labels(self, labels: np.ndarray, H: np.ndarray, b: np.ndarray, unknown: np.ndarray) -> None:
+        """The same for some labels alone."""
+        H[unknown], b[unknown] = 0, LOWEST_SCORE
+        self.label_factors_ = put(self.label_factors_, labels, H)
+        self.intercept_ = put(self.intercept_, labels, b)
 
     def _check_fitted(self) -> None:
         if not self.feature_factors_.shape[1]:

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from tagwise.data.splits import split_rows
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
 from tagwise.feature_blocks import FeatureBlocks
-from tagwise.fields import Fields, dense, matrix, put, value
+from tagwise.fields import Fields, dense, matrix, value
 from tagwise.kernels import sampled_product, top_k_of_factors
 from tagwise.kernels.vectors import aligned_zeros, dot_all
 from tagwise.losses import get_loss
@@ -261,11 +261,8 @@ class LEML(UpdatableModel, FactorModel):
             factors = self._alternate(replace(data, X=rows), rank, progress)
         if kernel_map is not None:
             factors.W = kernel_map.fold(factors.W)
-        dtype = problem.X.dtype
         self.rank_ = factors.H.shape[1]
-        self.feature_factors_ = factors.W.astype(dtype, copy=False)
-        self.label_factors_ = factors.H.astype(dtype, copy=False)
-        self.intercept_ = (factors.b - get_loss(self.loss).threshold).astype(dtype)
+        self._take_factors(factors.W, factors.H, factors.b - data.loss.threshold, problem.X.dtype)
 
     def _alternate(self, data: FitData, rank: int, progress: FitProgress) -> Factors:
         """Algorithm 1 of the paper: minimise in turn over W with H fixed and over H with W fixed."""
@@ -389,10 +386,7 @@ class LEML(UpdatableModel, FactorModel):
         H, b, _ = solve_labels(known, A, loss, self.reg, fit_intercept=self.fit_intercept)
         if back is not None:
             H = H @ back.T
-        unknown = known.unknown_labels()
-        H[unknown], b[unknown] = 0, LOWEST_SCORE
-        self.label_factors_ = put(self.label_factors_, labels, H)
-        self.intercept_ = put(self.intercept_, labels, b - loss.threshold)
+        self._put_labels(labels, H, b - loss.threshold, known.unknown_labels())
 
     # ------------------------------------------------------------------ kernels
 

@@ -28,7 +28,6 @@ from tagwise.kernels.norm_pruned import BoundedLabels, top_k_within_bounds
 from tagwise.kernels.vectors import dot_all
 from tagwise.losses import get_loss
 from tagwise.models.factor_model import (
-    LOWEST_SCORE,
     FactorModel,
     FitData,
     PositiveWeight,
@@ -245,13 +244,10 @@ class REML(UpdatableModel, FactorModel):
                 'sparse_part="support".',
                 ConvergenceWarning,
             )
-        dtype, factors = X.dtype, rounds.factors
-        factors.H[unknown], factors.b[unknown] = 0, LOWEST_SCORE
+        factors = rounds.factors
         self.rank_ = factors.H.shape[1]
-        self.feature_factors_ = factors.W.astype(dtype, copy=False)
-        self.label_factors_ = factors.H.astype(dtype, copy=False)
-        self.intercept_ = (factors.b - 0.5).astype(dtype)
-        self.sparse_weights_ = pruned(rounds.sparse, self.prune).astype(dtype, copy=False)
+        self._take_factors(factors.W, factors.H, factors.b - 0.5, X.dtype, unknown)
+        self.sparse_weights_ = pruned(rounds.sparse, self.prune).astype(X.dtype, copy=False)
 
     def _fit_data(self, problem: Problem) -> FitData:
         prepared = replace(problem, X=self._as_sparse(problem.X))
@@ -394,11 +390,8 @@ class REML(UpdatableModel, FactorModel):
             return Factors(W, zeros, model._constants(known) - model._offset())
 
         rounds = model._alternate(model._steps(data), start, fixed_features=True, keep_gram=len(labels) > _FEW_LEARNT)
-        found, unknown = rounds.factors, known.unknown_labels()
-        found.H[unknown], found.b[unknown] = 0, LOWEST_SCORE
         weights = pruned(rounds.sparse, self.prune).astype(dtype, copy=False)
-        self.label_factors_ = put(self.label_factors_, labels, found.H)
-        self.intercept_ = put(self.intercept_, labels, found.b - 0.5)
+        self._put_labels(labels, rounds.factors.H, rounds.factors.b - 0.5, known.unknown_labels())
         self.sparse_weights_ = put(self.sparse_weights_, labels, weights, axis=1)
 
     # ------------------------------------------------------------------ proposals
