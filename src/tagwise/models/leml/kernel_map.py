@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import scipy.linalg
@@ -14,17 +14,26 @@ import scipy.sparse as sp
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.parallel import even_chunks, single_threaded_blas
 from tagwise.randomness import random_generator
-from tagwise.validation import Features, check_choice, check_integer, check_real
+from tagwise.validation import Features, check_choice
 
-__all__ = ["Kernel", "KernelMap", "check_kernel_parameters"]
-
-Kernel: TypeAlias = str | Callable[[Any, Any], Any]
-"""``"linear"``, ``"rbf"``, ``"poly"``, or a function (A, B) -> array of len(A)×len(B)."""
+__all__ = ["Kernel", "KernelMap"]
 
 # Kernel values of one block of rows, whatever the number of landmarks: 4 million numbers, 32 MB as float64.
 _BLOCK_VALUES = 1 << 22
 # With fewer landmarks than this (and than rows) the features say next to nothing about the kernel.
 _FEWEST_LANDMARKS = 10
+
+
+def check_kernel(kernel: Any, name: str) -> None:
+    """Raise for what is no kernel whatever the data."""
+    if isinstance(kernel, str):
+        check_choice(kernel, name, ("linear", "rbf", "poly"))
+    elif not callable(kernel):
+        raise InvalidTypeError(f"{name} must be a name or a function (A, B) -> array; found {kernel!r}.")
+
+
+Kernel: TypeAlias = Annotated[str | Callable[[Any, Any], Any], check_kernel]
+"""``"linear"``, ``"rbf"``, ``"poly"``, or a function (A, B) -> array of len(A)×len(B)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,21 +189,6 @@ class KernelMap:
 
     def _blocks(self, n_rows: int) -> list[tuple[int, int]]:
         return even_chunks(n_rows, max(1, _BLOCK_VALUES // self.landmarks.shape[0]))
-
-
-def check_kernel_parameters(kernel: Any, gamma: Any, degree: Any, coef0: Any) -> None:
-    """Raise for arguments that no data could make usable.
-
-    The polynomial kernel needs a whole degree ≥ 1 and coef0 ≥ 0: it is not positive semi-definite otherwise.
-    """
-    if not callable(kernel):
-        if not isinstance(kernel, str):
-            raise InvalidTypeError(f"kernel must be a name or a function (A, B) -> array; found {kernel!r}.")
-        check_choice(kernel, "kernel", ("linear", "rbf", "poly"))
-    if gamma is not None:
-        check_real(gamma, "gamma", minimum=0, open_minimum=True)
-    check_integer(degree, "degree", minimum=1)
-    check_real(coef0, "coef0", minimum=0)
 
 
 def _fit_bytes(n_rows: int, m: int, itemsize: int) -> int:

@@ -24,7 +24,7 @@ from tagwise.models.factor_model import (
     PositiveWeight,
     usable_rank,
 )
-from tagwise.models.leml.kernel_map import Kernel, KernelMap, check_kernel_parameters
+from tagwise.models.leml.kernel_map import Kernel, KernelMap
 from tagwise.models.leml.steps import FACTORS, Alternation, Factors, solve_labels
 from tagwise.models.updating import UpdatableModel
 from tagwise.parameters import Count, NonNegative, Positive, Seed, parameters
@@ -180,9 +180,9 @@ class LEML(UpdatableModel, FactorModel):
     solver: Literal["alternating", "closed_form"] = "alternating"
     init: Literal["spectral", "random"] = "spectral"
     kernel: Kernel | None = None
-    gamma: float | None = None
-    degree: int = 3
-    coef0: float = 1.0
+    gamma: Positive | None = None
+    degree: Count = 3
+    coef0: NonNegative = 1.0
     memory_limit: Positive = 2**28
     early_stopping: bool = False
     validation_fraction: ValidationShare = 0.1
@@ -200,8 +200,6 @@ class LEML(UpdatableModel, FactorModel):
 
     def _check_parameters(self) -> None:
         check_real(self.reg, "reg", minimum=0, open_minimum=self.solver == "alternating")
-        if self.kernel is not None:
-            check_kernel_parameters(self.kernel, self.gamma, self.degree, self.coef0)
         if self.solver == "closed_form":
             unsuitable = [
                 ("loss", self.loss != "squared", "squared"),
