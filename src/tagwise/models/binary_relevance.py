@@ -71,16 +71,9 @@ class BinaryRelevance(UpdatableModel):
         ½(y − s)² with labels 0/1; log(1 + e^{−ys}), max(0, 1 − ys)² and max(0, 1 − ys) with labels ±1. "hinge" is the
         linear support vector machine. It is solved in the dual, where an intercept must carry a penalty: λ/2·b_j² is
         added to its objective.
-    reg : float
-        λ > 0.
     max_iter : int
         At most this many steps per batch of labels: of conjugate gradients (squared), of Newton's method (logistic,
         squared hinge), passes over the rows (hinge). A direct solution takes none.
-    positive_weight : float, array (L,) or "propensity"
-        ω of a positive relative to a negative: one number, one per label, or the inverse propensities of Jain et al.
-        2016, which trade precision for precision in the tail.
-    fit_intercept : bool
-        Whether b is learnt (else 0).
     solver : {"auto", "direct", "cg"}
         ``"direct"``: one Cholesky factor of the smaller Gram matrix (d×d or n×n) serves all labels; for squared loss
         with all labels known and unweighted only. ``"cg"``: label batches by conjugate gradients (squared) or

@@ -77,11 +77,6 @@ class LEML(UpdatableModel, FactorModel):
         λ > 0 (≥ 0 for the closed form).
     max_iter : int
         Rounds at the most.
-    positive_weight : float, array (L,) or "propensity"
-        ω of a positive relative to a negative: one number, one per label, or the inverse propensities of Jain et al.
-        2016. Larger weights favour rare labels, and suit data in which only positives are trustworthy.
-    fit_intercept : bool
-        Whether b is learnt (else 0).
     solver : {"alternating", "closed_form"}
         "closed_form" solves squared loss with all labels known exactly, with the penalty ½λ‖Z‖²_F in place of the trace
         norm (reduced-rank ridge regression; at λ = 0 Claim 1 of the paper, which is CPLST). For min(n, d) up to some

@@ -115,10 +115,6 @@ class REML(UpdatableModel, FactorModel):
         largest one that cost less than 0.1 points on validation rows of four sets; docs/reml.md shows the curve.
     max_iter : int
         Maximum number of rounds.
-    positive_weight : float, array (L,) or "propensity"
-        ω of a positive relative to a negative, as in LEML.
-    fit_intercept, normalize : bool
-        Whether b is learnt; scale rows of X to unit length, at fit and at prediction.
     inner_iter : int
         Steps of conjugate gradients for U per round. Few leave to H what H explains better.
     tol : float
