@@ -309,6 +309,10 @@ class SquaredFeatureProblem:
     def gradient(self) -> np.ndarray:
         """XᵀM. A is given up here: the Hessian does not need it, and n×k is what a solver's steps can use."""
         A, self._A = self.X.matmul(self._W) if self._A is None else self._A, None
+        return self.X.rmatmul(self._slope(A))
+
+    def _slope(self, A: np.ndarray) -> np.ndarray:
+        """M, in a frame of its own: what it is made of is freed before the product with X."""
         slope = self.terms.targets.matmul(self.H)
         np.negative(slope, out=slope)
         if self.label_gram is not None:
@@ -322,21 +326,24 @@ class SquaredFeatureProblem:
             scores *= pairs.data
             weighted = sp.csr_matrix((scores, pairs.indices, pairs.indptr), shape=pairs.shape)
             slope += csr_matmul(weighted, self.H, n_threads=self.terms.n_threads)
-        del A
-        return self.X.rmatmul(slope)
+        return slope
 
     def hessian_vector(self, direction: np.ndarray) -> np.ndarray:
         """∇²·direction, d×k."""
-        moved, threads, curved = self.X.matmul(direction), self.terms.n_threads, None
+        return self.X.rmatmul(self._curved(self.X.matmul(direction)))
+
+    def _curved(self, moved: np.ndarray) -> np.ndarray:
+        """The Hessian in the scores, times H on both sides, of XS, whose memory it takes."""
+        threads, curved = self.terms.n_threads, None
         if self.terms.curvature is not None:
             pairs = self.terms.curvature.matrix
             curved = pair_curvature_product(pairs, pairs.data, moved, self.H, n_threads=threads)
         if self.label_gram is None:
-            return self.X.rmatmul(np.zeros_like(moved) if curved is None else curved)
+            return np.zeros_like(moved) if curved is None else curved
         moved = weighed(dense_matmul(moved, self.label_gram, n_threads=threads, out=moved), self.terms.row_weight)
         if curved is not None:
             moved += curved
-        return self.X.rmatmul(moved)
+        return moved
 
 
 class SquaredLabelProblem:
