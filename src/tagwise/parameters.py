@@ -48,6 +48,11 @@ Seed = Annotated[Any, lambda value, name: check_random_state(value)]
 
 SHARED = {
     "reg": "float\n    λ > 0.",
+    "positive_weight": 'float, array (L,) or "propensity"\n'
+    "    ω of a positive relative to a negative: one number, one per label, or the inverse propensities\n"
+    "    of Jain et al. 2016. Larger weights favour rare labels, and suit data in which only positives are\n"
+    "    trustworthy.",
+    "fit_intercept": "bool\n    Whether b is learnt (else 0).",
     "normalize": "bool\n    Scale rows of X to unit length, at fit and at prediction.",
     "updatable": "bool\n    Keep the training rows in the model and its folder, so that :meth:`update` can learn\n"
     "    further ones and :meth:`merge_labels` can merge labels (docs/updating.md).",

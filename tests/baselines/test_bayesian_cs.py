@@ -1,6 +1,7 @@
 """Bayesian compressed sensing: the regression it comes to, rounds with a mask, inference, limits and real data."""
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,10 +16,7 @@ from tagwise.exceptions import ConvergenceWarning
 from tagwise.metrics import precision_at_k
 
 N, D, L = 60, 9, 8
-
-
-def data(seed=0):
-    return linear_labels(N, D, L, 0.8, seed)
+data = partial(linear_labels, N, D, L, 0.8)
 
 
 def test_all_labels_known_is_one_ridge_regression():

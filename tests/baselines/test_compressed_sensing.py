@@ -1,5 +1,7 @@
 """Compressed sensing of labels: the regression, the decoding, limits and real data."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -10,10 +12,7 @@ from tagwise.baselines import CompressedSensing
 from tagwise.solvers.sparse_recovery import cosamp, orthogonal_matching_pursuit
 
 N, D, L = 60, 9, 8
-
-
-def data(seed=0):
-    return linear_labels(N, D, L, 0.8, seed)
+data = partial(linear_labels, N, D, L, 0.8)
 
 
 @pytest.mark.parametrize(("recovery", "method"), [("omp", orthogonal_matching_pursuit), ("cosamp", cosamp)])

@@ -1,5 +1,7 @@
 """CPLST: equals LEML's closed form; the subspace iteration finds the same model."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -10,10 +12,7 @@ from tagwise.baselines import CPLST, cplst
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError
 
 N, D, L = 80, 15, 12
-
-
-def data(seed=0):
-    return linear_labels(N, D, L, 0.4, seed)
+data = partial(linear_labels, N, D, L, 0.4)
 
 
 @pytest.mark.parametrize("reg", [0.0, 0.7])

@@ -1,10 +1,13 @@
-"""The principal label directions are the right singular vectors of the centered labels, dense or by Lanczos."""
+"""The principal label directions are the right singular vectors of the centered labels; PLST regresses them."""
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from linear_labels import linear_labels
+from sklearn.linear_model import Ridge
 
-from tagwise.baselines import label_space
+from tagwise import BinaryRelevance
+from tagwise.baselines import PLST, label_space
 from tagwise.baselines.label_space import principal_label_directions
 
 
@@ -31,3 +34,23 @@ def test_no_more_directions_than_labels_that_vary():
     assert principal_label_directions(labels(), 12, np.random.default_rng(0)).shape == (12, 10)
     nothing = principal_label_directions(sp.csr_matrix((5, 3)), 2, np.random.default_rng(0))
     np.testing.assert_array_equal(nothing, np.zeros((3, 1)))
+
+
+def test_plst_is_svd_then_ridge():
+    X, Y = linear_labels(60, 9, 8, 0.4)
+    model = PLST(rank=3, reg=0.5, normalize=False).fit(X, Y)
+    mean = Y.toarray().mean(axis=0)
+    centred = Y.toarray() - mean
+    V = np.linalg.svd(centred)[2][:3].T
+    ridge = Ridge(alpha=0.5, solver="svd").fit(X.toarray(), centred @ V)
+    expected = mean + ridge.predict(X.toarray()) @ V.T
+    np.testing.assert_allclose(model.decision_function(X), expected - 0.5, atol=1e-8)
+    penalty = 0.25 * np.sum(ridge.coef_**2)
+    assert model.objective_[0] == pytest.approx(0.5 * np.sum((Y.toarray() - expected) ** 2) + penalty, rel=1e-8)
+
+
+def test_plst_of_full_rank_is_binary_relevance():
+    X, Y = linear_labels(60, 9, 8, 0.4)
+    np.testing.assert_allclose(
+        PLST(rank=8).fit(X, Y).decision_function(X), BinaryRelevance().fit(X, Y).decision_function(X), atol=1e-8
+    )

@@ -112,16 +112,8 @@ def test_the_memory_that_is_asked_for_is_the_peak(shape, sparse, correlation):
     X = sp.csr_matrix(X * (X > 0.9)) if sparse else X
     dependence_projection(X[:20], Y[:20, :5], correlation)  # compiles
     tracemalloc.start()
-    P, _ = dependence_projection(X, Y, correlation, how_many=lambda values: 7)
+    P, _ = dependence_projection(X, Y, correlation, n_components=7)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert P.shape == (d, 7)
     assert 0.2 * projection_memory(X, n_labels) < peak < projection_memory(X, n_labels)
-
-
-def test_directions_are_chosen_before_they_are_made(problem):
-    X, Y = problem
-    whole, values = dependence_projection(X, sp.csr_matrix(Y), 0.5)
-    first, largest = dependence_projection(X, sp.csr_matrix(Y), 0.5, how_many=lambda found: len(found) - 2)
-    np.testing.assert_allclose(first, whole[:, :2])
-    np.testing.assert_allclose(largest, values[:2])

@@ -1,5 +1,7 @@
 """ML-CSSP: labels drawn by leverage, the rest reconstructed from them."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -11,10 +13,7 @@ from tagwise.baselines import MLCSSP
 from tagwise.baselines.ml_cssp import drawn_by_leverage
 
 N, D, L = 60, 9, 8
-
-
-def data(seed=0):
-    return linear_labels(N, D, L, 0.4, seed)
+data = partial(linear_labels, N, D, L, 0.4)
 
 
 def test_the_rest_is_reconstructed_from_the_drawn_labels():

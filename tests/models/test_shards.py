@@ -6,7 +6,7 @@ import scipy.sparse as sp
 
 from tagwise import LEML
 from tagwise.data import hide_labels, make_low_rank_plus_sparse
-from tagwise.kernels import FeatureMatrix, unit_rows
+from tagwise.kernels import FeatureMatrix
 
 
 class Shards(FeatureMatrix):
@@ -30,26 +30,21 @@ class Shards(FeatureMatrix):
         return sum(part.T @ left[a:b] for part, a, b in zip(self.parts, self.bounds, self.bounds[1:]))
 
 
-@pytest.fixture(scope="module")
-def problem():
-    made = make_low_rank_plus_sparse(300, 50, 25, rank=4, features_per_row=8, noise=0.5, random_state=0)
-    return made.X, made.Y
-
-
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
-def test_leml_s_steps_see_features_through_products_alone(problem, monkeypatch, loss, masked):
-    X, Y = problem
+def test_the_steps_of_leml_see_features_through_products_alone(monkeypatch, loss, masked):
+    problem = make_low_rank_plus_sparse(300, 50, 25, rank=4, features_per_row=8, noise=0.5, random_state=0)
+    X, Y = problem.X, problem.Y
     observed = hide_labels(Y, 0.5, random_state=1) if masked else None
     model = LEML(rank=4, loss=loss, max_iter=3, tol=1.0)
     expected = model.fit(X, Y, observed).decision_function(X)
     made = []
 
     def sharded(X, **options):
-        made.append(Shards(unit_rows(X), 3))
+        made.append(Shards(X, 3))
         return made[-1]
 
-    monkeypatch.setattr("tagwise.models.leml.leml.feature_products", sharded)
+    monkeypatch.setattr("tagwise.models.factor_model.feature_matrix", sharded)
     found = model.fit(X, Y, observed).decision_function(X)
     np.testing.assert_allclose(found, expected, atol=1e-4)
     assert made[0].products > 10

@@ -8,8 +8,7 @@ import scipy.sparse as sp
 from training_labels import training_labels
 
 from tagwise.losses import LOSSES
-from tagwise.objectives.labels import LabelColumns
-from tagwise.objectives.linear_block import Design, LinearBlock, Scales, curvature_at_start
+from tagwise.objectives.linear_block import Design, LinearBlock
 
 N, D, L = 40, 7, 5
 REG = 0.7
@@ -32,14 +31,9 @@ class Problem:
             sp.csr_matrix(Y), sp.csr_matrix(mask) if masked else None, weight, dtype=dtype, n_threads=1
         )
         design = Design.build(storage(self.X.astype(dtype)), fit_intercept=fit_intercept, n_threads=2)
-        self.batch = LabelColumns(labels, self.loss).batch(self.ids, with_start=fit_intercept)
-        curvature = curvature_at_start(self.batch, self.loss)
-        self.scales = Scales.of(design.mean, design.mean_square, curvature, REG, dtype)
-        self.block = LinearBlock(design, self.batch, self.loss, self.scales)
-        self.point = (0.7 * rng.standard_normal(self.scales.zeros(3).shape)).astype(dtype)
-
-    def coefficients(self, V):
-        return self.scales.coefficients(V, self.batch.start)
+        self.batch = labels.batch(self.ids, self.loss, with_start=fit_intercept)
+        self.block = LinearBlock(design, self.batch, self.loss, REG)
+        self.point = (0.7 * rng.standard_normal(self.block.start().shape)).astype(dtype)
 
     def objective(self, Z, b):
         targets = self.loss.targets(self.Y)
@@ -53,15 +47,22 @@ def case(request):
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
-def test_value_is_the_sum_over_known_pairs(case, fit_intercept):
+def test_value_is_the_sum_over_known_pairs_and_the_start_is_the_best_constant(case, fit_intercept):
     for storage in (sp.csr_matrix, np.asarray):
         p = Problem(*case, fit_intercept=fit_intercept, storage=storage)
-        Z, b = p.coefficients(p.point)
+        Z, b = p.block.coefficients(p.point)
         p.block.move_to(p.point)
         value = p.block.value()
         assert (value.shape, value.dtype) == ((1, 3), np.float64)
         np.testing.assert_allclose(value[0], p.objective(Z, b), rtol=1e-12)
         assert fit_intercept or (b == 0).all()
+    if fit_intercept:
+        p.block.move_to(p.block.start())
+        Z, b = p.block.coefficients(p.block.start())
+        np.testing.assert_array_equal(Z, 0)
+        for shift in (-0.01, 0.01):
+            assert (p.objective(Z, b + shift) > p.objective(Z, b)).all()
+        np.testing.assert_allclose(p.block.gradient()[-1], 0, atol=1e-6)
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -72,7 +73,7 @@ def test_derivatives_against_differences(case, fit_intercept):
     narrow = Problem(*case, fit_intercept=fit_intercept, dtype=np.float32)
     narrow.block.move_to(narrow.point)
     assert narrow.block.gradient().dtype == narrow.block.hessian_vector(narrow.point).dtype == np.float32
-    assert narrow.coefficients(narrow.point)[0].dtype == np.float32
+    assert narrow.block.coefficients(narrow.point)[0].dtype == np.float32
     rng = np.random.default_rng(1)
     step = 1e-6
     for _ in range(4):
@@ -88,23 +89,11 @@ def test_derivatives_against_differences(case, fit_intercept):
         np.testing.assert_allclose(product, (ends[0][1] - ends[1][1]) / (2 * step), rtol=1e-5, atol=1e-5)
 
 
-def test_the_start_is_the_best_constant(case):
-    p = Problem(*case)
-    start = p.scales.zeros(3)
-    p.block.move_to(start)
-    Z, b = p.coefficients(start)
-    np.testing.assert_array_equal(Z, 0)
-    best = p.objective(Z, b)
-    for shift in (-0.01, 0.01):
-        assert (p.objective(Z, b + shift) > best).all()
-    np.testing.assert_allclose(p.block.gradient()[-1], 0, atol=1e-6)
-
-
 def test_a_batch_holds_targets_and_weights_of_its_labels():
     positives = sp.csr_matrix(np.array([[1, 0, 1], [0, 1, 0], [0, 0, 1.0]]))
     observed = sp.csr_matrix(np.array([[1, 1, 0], [1, 1, 1], [0, 0, 1.0]]))
     labels = training_labels(positives, observed, np.array([2.0, 3.0, 5.0]))
-    batch = LabelColumns(labels, LOSSES["logistic"]).batch(np.array([2, 0]), with_start=True)
+    batch = labels.batch(np.array([2, 0]), LOSSES["logistic"], with_start=True)
     np.testing.assert_array_equal(batch.targets, [[-1, 1], [-1, -1], [1, -1]])
     np.testing.assert_array_equal(batch.weights, [[0, 2], [1, 1], [5, 0]])
     np.testing.assert_allclose(batch.start, np.log([5, 2]))

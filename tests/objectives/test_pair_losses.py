@@ -69,23 +69,18 @@ def check_derivatives(problem, x, rng):
 
 
 @pytest.mark.parametrize("intercept", [True, False])
-def test_feature_block(setting, intercept):
-    s = setting
-    H = s.H if intercept else np.ascontiguousarray(s.H[:, :K])
+def test_both_blocks(setting, intercept):
+    s, rng = setting, np.random.default_rng(0)
+    H, A = s.H if intercept else np.ascontiguousarray(s.H[:, :K]), s.X @ s.W
     problem = FeatureProblem(feature_matrix(s.X), row_side(s.labels, s.loss), H, K)
     assert value_at(problem, s.W).item() == pytest.approx(s.losses(s.W, H).sum())
-    check_derivatives(problem, s.W, np.random.default_rng(0))
-
-
-@pytest.mark.parametrize("intercept", [True, False])
-def test_label_block(setting, intercept):
-    s = setting
-    H = s.H if intercept else np.ascontiguousarray(s.H[:, :K])
-    A = s.X @ s.W
+    check_derivatives(problem, s.W, rng)
+    problem.move_to(s.W, A)  # at hand already
+    assert problem.value().item() == pytest.approx(s.losses(s.W, H).sum())
     problem = LabelProblem(label_side(s.labels, s.loss), with_intercept(A) if intercept else A, K, REG)
     expected = s.losses(s.W, H).sum(axis=0) + 0.5 * REG * np.sum(H[:, :K] ** 2, axis=1)
     np.testing.assert_allclose(value_at(problem, H)[:, 0], expected)
-    check_derivatives(problem, H, np.random.default_rng(1))
+    check_derivatives(problem, H, rng)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -94,7 +89,7 @@ def test_blocks_and_threads_do_not_change_a_bit_and_float32_stays(loss, monkeypa
     s = Setting(loss, False, True, dtype=np.float32)
     results = []
     for threads in (1, 2, 3):
-        pairs = AllPairs(s.labels.positives, s.labels.weighted_positives.data, s.loss, n_threads=threads)
+        pairs = AllPairs(s.labels.weighted_positives, s.loss, n_threads=threads)
         values = pairs.evaluate(s.X @ s.W, np.ascontiguousarray(s.H[:, :K]))
         results.append((values, pairs.slope(), pairs.curvature(s.X @ s.W)))
     for other in results[1:]:
@@ -102,5 +97,5 @@ def test_blocks_and_threads_do_not_change_a_bit_and_float32_stays(loss, monkeypa
             assert ours.tobytes() == theirs.tobytes()
     assert results[0][1].dtype == results[0][2].dtype == np.float32
     monkeypatch.undo()
-    pairs = AllPairs(s.labels.positives, s.labels.weighted_positives.data, s.loss)
+    pairs = AllPairs(s.labels.weighted_positives, s.loss)
     np.testing.assert_allclose(pairs.evaluate(s.X @ s.W, np.ascontiguousarray(s.H[:, :K])), results[0][0], rtol=1e-5)

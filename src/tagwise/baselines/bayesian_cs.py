@@ -72,8 +72,6 @@ class BayesianCS(CompressedModel):
         At most this many rounds.
     tol : float
         Converged when a round changes W by at most ``tol`` times its norm.
-    random_state : int, Generator, RandomState or None
-        Seeds Φ.
     posterior : {"factored", "joint"}
         Which of the two approximations.
 

@@ -65,9 +65,7 @@ class CompressedModel(MultiLabelModel):
         features, so that a saved model decodes as the fitted one. Constant labels have a code of zeros and a base score
         of ±½.
         """
-        size = self.n_measurements
-        if size is None:
-            size = min(_MAX_MEASUREMENTS, (len(rates) + 1) // 2)
+        size = self.n_measurements or min(_MAX_MEASUREMENTS, (len(rates) + 1) // 2)
         codes = rng.standard_normal((len(rates), size)) / np.sqrt(size)
         codes[(rates <= 0) | (rates >= 1)] = 0
         self.label_codes_ = codes.astype(dtype)
@@ -118,8 +116,6 @@ class CompressedSensing(CompressedModel):
     recovery : {"omp", "cosamp"}
         Orthogonal matching pursuit, which picks one label at a time, or compressive sampling matching pursuit, which
         picks 2s at a time and revises.
-    random_state : int, Generator, RandomState or None
-        Seeds Φ.
 
     Attributes
     ----------
@@ -150,8 +146,7 @@ class CompressedSensing(CompressedModel):
         compressed = np.asarray(Y.astype(np.float64) @ codes)
         mapped = LinearMap(self._prepared(X), self.reg, n_threads=thread_count(self.n_jobs)).fit(compressed)
         progress.step(mapped.value)
-        average = max(_LEAST_NONZERO, int(np.ceil(Y.nnz / Y.shape[0])))
-        self.n_nonzero_ = int(average if self.n_nonzero is None else self.n_nonzero)
+        self.n_nonzero_ = int(self.n_nonzero or max(_LEAST_NONZERO, np.ceil(Y.nnz / Y.shape[0])))
         self._keep(mapped, X.dtype)
 
     def _decode(self, measurements: np.ndarray) -> np.ndarray:

@@ -67,8 +67,6 @@ class CPLST(LabelSpaceModel):
     memory_limit : float
         Bytes for the dense matrices of the closed form. Above it, ``"auto"`` falls back to the subspace; where λ = 0 or
         the closed form is asked for, the problem is refused.
-    random_state : int, Generator, RandomState or None
-        Seeds the start of the subspace iteration for more than 2,000 labels.
 
     Attributes
     ----------
@@ -115,8 +113,7 @@ class CPLST(LabelSpaceModel):
             progress.step(objective)
         else:
             W, H, b = self._subspace(rows, Y.astype(np.float64), rank, progress, threads)
-        self.feature_factors_, self.label_factors_ = W.astype(X.dtype), H.astype(X.dtype)
-        self.intercept_ = (b - 0.5).astype(X.dtype)
+        self._take_factors(W, H, b - 0.5, X.dtype)
 
     def _subspace(
         self, X: Features, Y: sp.csr_matrix, rank: int, progress: FitProgress, threads: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,47 +30,6 @@ _SEPARATOR_TOL = 0.01
 _SEPARATOR_STEPS = 20
 
 
-@dataclass(frozen=True, eq=False)
-class _Forest:
-    """Trees with nodes and leaves numbered through, as in the attributes of :class:`FastXML`."""
-
-    roots: np.ndarray
-    children: np.ndarray
-    separators: sp.csr_matrix
-    biases: np.ndarray
-    leaves: sp.csr_matrix
-
-    @classmethod
-    def of_tree(cls, tree: list[Any], n_features: int, n_labels: int, dtype: np.dtype) -> _Forest:
-        """The arrays that :func:`tagwise.kernels.trees.build_tree` returns, in the types of a model folder."""
-        children, weight_indptr, features, weights, biases, leaf_indptr, names, shares = tree
-        return cls(
-            np.array([0 if len(children) else -1], dtype=np.int64),
-            children,
-            sp.csr_matrix((weights.astype(dtype), features, weight_indptr), shape=(len(children), n_features)),
-            biases.astype(dtype),
-            sp.csr_matrix((shares.astype(dtype), names, leaf_indptr), shape=(len(leaf_indptr) - 1, n_labels)),
-        )
-
-    @classmethod
-    def joined(cls, forests: list[_Forest]) -> _Forest:
-        """All trees of these forests, in order."""
-        nodes = np.cumsum([0] + [len(forest.children) for forest in forests])
-        leaves = np.cumsum([0] + [forest.leaves.shape[0] for forest in forests])
-
-        def moved(places: np.ndarray, node: int, leaf: int) -> np.ndarray:
-            return np.where(places >= 0, places + node, places - leaf)
-
-        shifts = list(zip(forests, nodes, leaves))
-        return cls(
-            np.concatenate([moved(forest.roots, node, leaf) for forest, node, leaf in shifts]),
-            np.concatenate([moved(forest.children, node, leaf) for forest, node, leaf in shifts]),
-            sp.vstack([forest.separators for forest in forests], format="csr"),
-            np.concatenate([forest.biases for forest in forests]),
-            sp.vstack([forest.leaves for forest in forests], format="csr"),
-        )
-
-
 _LOST = Fields(lost=value(check_real, "The sum over the trees so far of 1 − nDCG of their training rows."))
 
 
@@ -97,8 +55,6 @@ class FastXML(SparseScoreModel):
         C_i of a row on the larger side, > 0; rows on the smaller side weigh as much together.
     leaf_labels : int
         Labels that a leaf keeps, the most frequent.
-    random_state : int, Generator, RandomState or None
-        Seeds the sides that rows start on.
 
     Attributes
     ----------
@@ -166,23 +122,22 @@ class FastXML(SparseScoreModel):
 
         shape, rounds = (X.shape[1], Y.shape[1]), even_chunks(self.n_trees, _TREES_PER_ROUND)
         kept = progress.resume(self.fields | _LOST, X.dtype, d=shape[0], L=shape[1])
-        forests, lost = [], 0.0
-        if kept is not None:
-            lost = kept.pop("lost")
-            self.__dict__.update(kept)
+        forest, lost = kept, 0.0
+        if forest is not None:
+            lost = forest.pop("lost")
+            self.__dict__.update(forest)
             self._check_fitted()
-            forests = [_Forest(*kept.values())]
         for first, last in rounds[len(progress.history) :]:
-            trees = []
+            trees = [] if forest is None else [forest]
             for *tree, missed in run_chunks(grow, [(number, number + 1) for number in range(first, last)], threads):
                 # Converted to the types of the folder at once: trees pile up.
-                trees.append(_Forest.of_tree(tree, *shape, X.dtype))
+                trees.append(_as_stored(tree, *shape, X.dtype))
                 lost += missed
-            forests = [_Forest.joined([*forests, *trees])]
-            progress.keep(lost=lost, **dict(zip(self.fields, vars(forests[0]).values())))
+            forest = _joined(trees)
+            progress.keep(lost=lost, **forest)
             if progress.step(lost / (last * X.shape[0]), trees=last):
                 break
-        self.__dict__.update(zip(self.fields, vars(forests[0]).values()))
+        self.__dict__.update(forest or {})
 
     def _sparse_scores(self, X: Features) -> sp.csr_matrix:
         rows, nodes, leaves = canonical_csr(self._prepared(X)), self.separators_, self.leaves_
@@ -208,3 +163,32 @@ class FastXML(SparseScoreModel):
         # Children come after their parents, so every path down ends.
         if ((children >= 0) & (children <= np.arange(len(children))[:, None])).any():
             raise ValueError("a node is its own ancestor")
+
+
+def _as_stored(tree: list[Any], n_features: int, n_labels: int, dtype: np.dtype) -> dict[str, Any]:
+    """The arrays that :func:`tagwise.kernels.trees.build_tree` returns, as the attributes of a forest of one tree."""
+    children, weight_indptr, features, weights, biases, leaf_indptr, names, shares = tree
+    return {
+        "roots_": np.array([0 if len(children) else -1], dtype=np.int64),
+        "children_": children,
+        "separators_": sp.csr_matrix(
+            (weights.astype(dtype), features, weight_indptr), shape=(len(children), n_features)
+        ),
+        "biases_": biases.astype(dtype),
+        "leaves_": sp.csr_matrix((shares.astype(dtype), names, leaf_indptr), shape=(len(leaf_indptr) - 1, n_labels)),
+    }
+
+
+def _joined(forests: list[dict[str, Any]]) -> dict[str, Any]:
+    """All trees of these forests, in order, with nodes and leaves numbered through."""
+    node = leaf = 0
+    moved: dict[str, list[Any]] = {name: [] for name in forests[0]}
+    for forest in forests:
+        for name, part in forest.items():
+            places = name in ("roots_", "children_")
+            moved[name].append(np.where(part >= 0, part + node, part - leaf) if places else part)
+        node, leaf = node + len(forest["children_"]), leaf + forest["leaves_"].shape[0]
+    return {
+        name: sp.vstack(parts, format="csr") if sp.issparse(parts[0]) else np.concatenate(parts)
+        for name, parts in moved.items()
+    }

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import scipy.sparse as sp
 
-from tagwise.baselines.neighbor_votes import (
-    OFF,
-    Power,
-    StoredRows,
-    centered_votes,
-    sum_neighbor_labels,
-    vote_weights,
-)
+from tagwise.baselines.neighbor_votes import OFF, Power, StoredRows, centered_votes, sum_neighbor_labels, vote_weights
 from tagwise.parallel import thread_count
 from tagwise.parameters import Count, parameters
 from tagwise.problem import Problem

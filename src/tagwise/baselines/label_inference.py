@@ -32,7 +32,15 @@ class LabelPrior(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SparseLabelModel:
+class LabelModel:
+    """Inference of labels with ``codes`` Φᵀ (L×m, float64); labels with a code of zeros take no part: their μ is 0."""
+
+    codes: np.ndarray
+    prior: LabelPrior
+    n_threads: int = 1
+
+
+class SparseLabelModel(LabelModel):
     r"""The model of one row's compressed labels z (m) and labels y (L), given predicted measurements p (m).
 
     .. math:: z \sim N(p, \sigma^2 I), \quad z \mid y \sim N(\Phi y, \chi^2 I), \quad
@@ -47,13 +55,9 @@ class SparseLabelModel:
     .. math:: E\alpha_j = (a + \tfrac12) / (b + \tfrac12(\mu_j^2 + s_j)), \quad
               E z = (p/\sigma^2 + \Phi\mu/\chi^2) / (1/\sigma^2 + 1/\chi^2).
 
-    ``codes`` are Φᵀ (L×m, float64); labels with a code of zeros take no part: their μ is 0. All factors are updated
-    ``n_sweeps`` times. Time O(m) per label and sweep; memory O(m + L) per thread and the result.
+    All factors are updated ``n_sweeps`` times. Time O(m) per label and sweep; memory O(m + L) per thread and the
+    result.
     """
-
-    codes: np.ndarray
-    prior: LabelPrior
-    n_threads: int = 1
 
     @property
     def target_noise(self) -> float:
@@ -90,8 +94,7 @@ class SparseLabelModel:
         return sum(run_chunks(rows, even_chunks(len(predicted), _ROWS), self.n_threads))
 
 
-@dataclass(frozen=True)
-class JointLabelModel:
+class JointLabelModel(LabelModel):
     r"""The same model as :class:`SparseLabelModel` with z eliminated and q(y)∏_j q(α_j) over the unknown labels.
 
     With v = σ² + χ², r = p − Φ_K y_K what the known labels leave, D = diag(1/Eα) and S = vI + Φ_U D Φ_Uᵀ (m×m),
@@ -101,13 +104,9 @@ class JointLabelModel:
               E\alpha_j = (a + \tfrac12) / (b + \tfrac12(\mu_j^2 + \Sigma_{jj})).
 
     Labels that the codes cannot tell apart keep the variance of their prior, where the factored posterior, which looks
-    at one label at a time, takes them for known. ``codes`` as there. Sums in float32, whose rounding is far below v.
-    Time O(m²L + m³) per row and sweep; memory O(m(m + L)) per row of a block of 32 and thread.
+    at one label at a time, takes them for known. Sums in float32, whose rounding is far below v. Time O(m²L + m³) per
+    row and sweep; memory O(m(m + L)) per row of a block of 32 and thread.
     """
-
-    codes: np.ndarray
-    prior: LabelPrior
-    n_threads: int = 1
 
     @property
     def target_noise(self) -> float:

@@ -84,7 +84,5 @@ class LabelSpaceModel(FactorModel):
     def _regress(self, X: Features, targets: np.ndarray, decoder: np.ndarray, rates: np.ndarray) -> float:
         """Learn W and c of the compressed labels (n×k), which ``decoder`` (L×k) decodes to scores; the objective."""
         mapped = LinearMap(self._prepared(X), self.reg, n_threads=thread_count(self.n_jobs)).fit(targets)
-        self.feature_factors_ = mapped.coefficients.astype(X.dtype)
-        self.label_factors_ = decoder.astype(X.dtype)
-        self.intercept_ = (rates + decoder @ mapped.intercept - 0.5).astype(X.dtype)
+        self._take_factors(mapped.coefficients, decoder, rates + decoder @ mapped.intercept - 0.5, X.dtype)
         return mapped.value

@@ -61,8 +61,6 @@ class LPSR(SparseScoreModel):
         λ of the base scorer (all but "wsabie").
     rank : int
         Of the base scorer "wsabie".
-    random_state : int, Generator, RandomState or None
-        Seeds the centers and "wsabie".
 
     Attributes
     ----------
@@ -118,13 +116,20 @@ class LPSR(SparseScoreModel):
             names = np.argsort(-counts, kind="stable")[: min(self.labels_per_partition, np.count_nonzero(counts))]
             self._keep(np.zeros((1, X.shape[1])), [np.sort(names)], X.dtype)
             return
-        ranked, relevant = self._rank(X, Y)
+        shape = X.shape[0], min(_RANKED, Y.shape[1])
+        ranked, relevant = np.empty(shape, dtype=np.int32), np.empty(shape, dtype=bool)
+        for start, stop in even_chunks(X.shape[0], _ROWS_RANKED):
+            labels, _ = self.scorer_.predict_topk(X[start:stop], shape[1])
+            ranked[start:stop], relevant[start:stop] = labels, contains_pairs(Y[start:stop], labels)
+        # The precision of each row at k, or at its number of labels if that is smaller.
+        sizes = np.minimum(np.diff(Y.indptr), _K)
+        counted = relevant[:, :_K] & (np.arange(relevant[:, :_K].shape[1]) < sizes[:, None])
         clusters = spherical_k_means(
             canonical_csr(unit_rows(X, n_threads=threads)),
             min(self.n_partitions, X.shape[0]),
             rng=rng,
             max_iter=_KMEANS_ROUNDS,
-            weights=_row_weights(relevant, Y),
+            weights=np.maximum(counted.sum(axis=1) / np.maximum(sizes, 1), _LEAST_WEIGHT),
             n_threads=threads,
         )
         order = np.argsort(clusters.assignment, kind="stable")
@@ -146,16 +151,6 @@ class LPSR(SparseScoreModel):
             return WSABIE(rank=self.rank, random_state=seed, **shared)
         return BinaryRelevance(loss=self.base, reg=self.reg, **shared)
 
-    def _rank(self, X: Features, Y: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
-        """The best labels of the training rows by the base scorer, and whether the rows have them."""
-        count = min(_RANKED, Y.shape[1])
-        ranked = np.empty((X.shape[0], count), dtype=np.int32)
-        relevant = np.empty((X.shape[0], count), dtype=bool)
-        for start, stop in even_chunks(X.shape[0], _ROWS_RANKED):
-            labels, _ = self.scorer_.predict_topk(X[start:stop], count)
-            ranked[start:stop], relevant[start:stop] = labels, contains_pairs(Y[start:stop], labels)
-        return ranked, relevant
-
     def _keep(self, centers: np.ndarray, labels: list[np.ndarray], dtype: np.dtype) -> None:
         """Partitions from their centers (P×d) and the labels of each, in ascending order."""
         self.centers_ = centers.astype(dtype)
@@ -164,20 +159,14 @@ class LPSR(SparseScoreModel):
         ones = np.ones(len(names), dtype=dtype)
         self.partition_labels_ = sp.csr_matrix((ones, names, indptr), shape=(len(labels), self.n_labels_))
 
-    def _visited(self, rows: sp.csr_matrix) -> sp.csr_matrix:
-        """The nearest partitions of each row, CSR (n, P)."""
-        n_parts = len(self.centers_)
-        count = min(self.n_visited, n_parts)
-        nearness = csr_matmul(rows, np.ascontiguousarray(self.centers_.T), n_threads=thread_count(self.n_jobs))
-        parts = np.argsort(-finite_scores(nearness), axis=1, kind="stable")[:, :count]
-        indptr = np.arange(rows.shape[0] + 1) * count
-        ones = np.ones(parts.size, dtype=np.float32)
-        return sp.csr_matrix((ones, parts.ravel(), indptr), shape=(rows.shape[0], n_parts))
-
     def _sparse_scores(self, X: Features) -> sp.csr_matrix:
-        rows = canonical_csr(self._prepared(X))
-        candidates = sp.csr_matrix(self._visited(rows) @ self.partition_labels_)
-        scores = self.scorer_.pair_scores(rows, candidates, n_threads=thread_count(self.n_jobs))
+        rows, threads = canonical_csr(self._prepared(X)), thread_count(self.n_jobs)
+        count = min(self.n_visited, len(self.centers_))
+        nearness = csr_matmul(rows, np.ascontiguousarray(self.centers_.T), n_threads=threads)
+        parts = np.argsort(-finite_scores(nearness), axis=1, kind="stable")[:, :count]
+        visited = (np.ones(parts.size, dtype=np.float32), parts.ravel(), np.arange(rows.shape[0] + 1) * count)
+        candidates = sp.csr_matrix(sp.csr_matrix(visited, shape=nearness.shape) @ self.partition_labels_)
+        scores = self.scorer_.pair_scores(rows, candidates, n_threads=threads)
         return sp.csr_matrix((scores, candidates.indices, candidates.indptr), shape=candidates.shape)
 
     def probabilities_of(self, scores: np.ndarray) -> np.ndarray:
@@ -189,13 +178,6 @@ class LPSR(SparseScoreModel):
             raise ValueError(f"scorer_ is a {type(self.scorer_).__name__}, and base {self.base!r}")
         if not len(self.centers_):
             raise ValueError("centers_ must have a partition")
-
-
-def _row_weights(relevant: np.ndarray, Y: sp.csr_matrix) -> np.ndarray:
-    """Precision of each row at k, or at its number of labels if that is smaller."""
-    sizes = np.minimum(np.diff(Y.indptr), _K)
-    counted = relevant[:, :_K] & (np.arange(relevant[:, :_K].shape[1]) < sizes[:, None])
-    return np.maximum(counted.sum(axis=1) / np.maximum(sizes, 1), _LEAST_WEIGHT)
 
 
 def relaxed_precision(chosen: np.ndarray, ranked: np.ndarray, relevant: np.ndarray, k: int) -> tuple[float, np.ndarray]:

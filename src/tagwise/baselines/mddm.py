@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Annotated, ClassVar, Literal
 
@@ -51,15 +50,16 @@ def dependence_projection(
     Y: sp.csr_matrix,
     correlation: float,
     *,
-    how_many: Callable[[np.ndarray], int] = len,
+    n_components: int | None = None,
+    kept: float = 1.0,
     n_threads: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
     r"""Directions P (d×p) of positive dependence on the labels, strongest first, and their eigenvalues.
 
     They solve X_cᵀY_cY_cᵀX_c p = λ B p with B = μX_cᵀX_c + (1 − μ)I and PᵀBP = I. With M = X_cᵀY_c, all of them lie
     in the span of Z = B⁻¹M, so the L×L matrix MᵀZ = VΛVᵀ is decomposed instead, and P = ZVΛ^{-1/2}. For μ > 0, μZ are
-    the coefficients of a ridge regression of Y on X with penalty (1 − μ)/μ. ``correlation`` is μ, in [0, 1);
-    ``how_many`` chooses p from the positive eigenvalues in descending order, all of them by default.
+    the coefficients of a ridge regression of Y on X with penalty (1 − μ)/μ. ``correlation`` is μ, in [0, 1).
+    p is ``n_components``, or as many as hold ``kept`` of the sum of the eigenvalues.
 
     In float64. Time: a ridge regression with L targets and O(L³ + d·L·p); memory :func:`projection_memory`.
     """
@@ -87,7 +87,10 @@ def dependence_projection(
     del inner
     values = values[::-1]
     values = values[values > _NEGLIGIBLE * max(float(values[0]), 0.0)]
-    values = values[: how_many(values)]
+    if n_components is None:
+        shares = np.cumsum(values) / max(float(values.sum()), np.finfo(np.float64).tiny)
+        n_components = int(np.searchsorted(shares, kept)) + 1
+    values = values[:n_components]
     turn = vectors[:, ::-1][:, : len(values)] / np.sqrt(values)
     del vectors
     return dense_matmul(spanning, turn, n_threads=n_threads), values
@@ -164,8 +167,6 @@ class MDDM(MLKNN):
         Scale rows of X to unit length before they are projected.
     memory_limit : float
         Bytes for finding the projection (:func:`projection_memory`); a problem that needs more is refused.
-    random_state : int, Generator, RandomState or None
-        Seeds the directions of ``beyond="random"``.
 
     Attributes
     ----------
@@ -213,7 +214,7 @@ class MDDM(MLKNN):
         )
         threads, rows = thread_count(self.n_jobs), self._prepared(X)
         directions, values = dependence_projection(
-            rows, Y, self.correlation, how_many=self._how_many, n_threads=threads
+            rows, Y, self.correlation, n_components=self.n_components, kept=self.kept, n_threads=threads
         )
         if len(values) == 0:
             # Nothing depends on the labels (there are none, or features never vary): all rows are equally near.
@@ -225,13 +226,6 @@ class MDDM(MLKNN):
         self.projection_ = np.ascontiguousarray(directions, dtype=X.dtype)
         self.eigenvalues_ = values.astype(X.dtype)
         super()._fit(problem, progress)
-
-    def _how_many(self, values: np.ndarray) -> int:
-        if self.n_components is not None:
-            return min(self.n_components, len(values))
-        shares = np.cumsum(values) / max(float(values.sum()), np.finfo(np.float64).tiny)
-        # Rounding may leave the last share below 1.
-        return min(len(values), int(np.searchsorted(shares, self.kept)) + 1)
 
     def _compared(self, X: Features) -> np.ndarray:
         projected = matmul_in_order(self._prepared(X), self.projection_, n_threads=thread_count(self.n_jobs))

@@ -41,8 +41,6 @@ class MLCSSP(LabelSpaceModel):
     rank : int
         k, the number of labels drawn. More than there are labels is clipped with a warning; labels that all rows or no
         rows have are never drawn.
-    random_state : int, Generator, RandomState or None
-        Seeds the draws.
 
     Attributes
     ----------

@@ -116,29 +116,22 @@ class SearchableRows:
             nearest, asked = nearest_dense_rows, queries if isinstance(queries, np.ndarray) else queries.toarray()
         else:
             nearest, asked = nearest_sparse_rows, sp.csr_matrix(queries)
-        self._require_finite_products(asked)
+        if self.half_squares is not None:
+            largest = float(np.abs(asked.data if sp.issparse(asked) else asked).max(initial=0))
+            with np.errstate(over="ignore"):
+                bound = largest * np.sqrt(2 * self.half_squares.max()) * np.sqrt(asked.shape[1])
+            if not np.isfinite(bound):
+                raise InvalidInputError("distances overflow: X holds numbers that are too large; scale X down.")
         ids, measures = nearest(
             asked, self.stored, k, half_squares=self.half_squares, exclude=hidden, n_threads=n_threads
         )
-        return ids, self._cosines(asked, ids, finite_scores(measures))
-
-    def _require_finite_products(self, queries: Features) -> None:
+        measures = finite_scores(measures)
         if self.half_squares is None:
-            return
-        largest = float(np.abs(queries.data if sp.issparse(queries) else queries).max(initial=0))
-        with np.errstate(over="ignore"):
-            bound = largest * np.sqrt(2 * self.half_squares.max()) * np.sqrt(queries.shape[1])
-        if not np.isfinite(bound):
-            raise InvalidInputError("distances overflow: X holds numbers that are too large; scale X down.")
-
-    def _cosines(self, queries: Features, ids: np.ndarray, measures: np.ndarray) -> np.ndarray:
-        if self.half_squares is None:
-            return measures
+            return ids, measures
         # Divide by one length after the other: their product could overflow.
-        own = np.sqrt(2 * half_squared_norms(queries if isinstance(queries, np.ndarray) else inverted_index(queries)))
-        theirs = np.sqrt(2 * self.half_squares)[ids]
-        inner = measures + self.half_squares[ids]
-        return inner / np.where(theirs > 0, theirs, 1) / np.where(own > 0, own, 1)[:, None]
+        own = np.sqrt(2 * half_squared_norms(self.stored_form(asked)))
+        theirs, inner = np.sqrt(2 * self.half_squares)[ids], measures + self.half_squares[ids]
+        return ids, inner / np.where(theirs > 0, theirs, 1) / np.where(own > 0, own, 1)[:, None]
 
 
 class StoredRows(SparseScoreModel):

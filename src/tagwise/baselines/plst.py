@@ -33,8 +33,6 @@ class PLST(LabelSpaceModel):
     ----------
     rank : int
         k. More than the labels allow is clipped with a warning.
-    random_state : int, Generator, RandomState or None
-        Seeds the start of Lanczos' method, used for more than 2,000 labels.
 
     Attributes
     ----------

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
 from tagwise.answers import finite_scores
-from tagwise.baselines.neighbor_votes import (
-    OFF,
-    Power,
-    centered_votes,
-    sum_neighbor_labels,
-    vote_weights,
-)
+from tagwise.baselines.neighbor_votes import OFF, Power, centered_votes, sum_neighbor_labels, vote_weights
 from tagwise.baselines.sparse_score_model import SparseScoreModel
 from tagwise.exceptions import ConvergenceWarning, warn
 from tagwise.fields import Fields, csr, dense, value
@@ -42,23 +35,6 @@ _LARGEST_FACTOR = 2000
 _REGRESSION_STEPS = 200
 
 
-@dataclass(frozen=True)
-class _Cluster:
-    """A fitted cluster: its rows (m), their embeddings (m×r), their features (f) and V for these (f×r).
-
-    r is the rank asked for, or m if that is less. ``error`` is the relative error of singular value projection;
-    ``projected`` and ``regressed`` say whether projection and regression converged.
-    """
-
-    members: np.ndarray
-    embedding: np.ndarray
-    features: np.ndarray
-    regressors: np.ndarray
-    error: float
-    projected: bool
-    regressed: bool
-
-
 def _generator(state: Any, name: str) -> np.random.Generator:
     """The generator with this state, which numpy checks."""
     rng = np.random.default_rng(0)
@@ -79,7 +55,7 @@ _LEARNERS = Fields(
     centers=dense("clusters", "d", numbers="float64", meaning="Centers of the clusters of all learners so far."),
     rng=value(_generator, "The state of the random generator."),
 )
-"""A cluster, and the learners so far beside their ``clusters``, as a checkpoint holds them."""
+"""A cluster (r is the rank asked for, or m if that is less), and the learners so far beside their ``clusters``."""
 
 
 @parameters
@@ -125,8 +101,6 @@ class SLEEC(SparseScoreModel):
         Scale rows of X to unit length, at fit and at prediction. Clustering goes by cosine in either case.
     n_jobs : int or None
         Threads, as in joblib; clusters are spread over them. The result is bit-identical for every number.
-    random_state : int, Generator, RandomState or None
-        Seeds the clusterings and the start of each projection.
 
     Attributes
     ----------
@@ -187,12 +161,11 @@ class SLEEC(SparseScoreModel):
         threads, rng = thread_count(self.n_jobs), random_generator(self.random_state)
         directions = unit_rows(X, n_threads=threads)
         rows = directions if self.normalize else X
-        centers, clusters = np.empty((0, X.shape[1])), list[_Cluster]()
+        centers, clusters = np.empty((0, X.shape[1])), list[dict[str, Any]]()
         kept = progress.resume(_LEARNERS, X.dtype, d=X.shape[1])
         if kept is not None:
             centers, rng = kept["centers"], _generator(kept["rng"], "rng")
-            for cluster in progress.kept["clusters"]:
-                clusters.append(_Cluster(**(progress.resume(_CLUSTER, X.dtype, cluster) or {})))
+            clusters = [progress.resume(_CLUSTER, X.dtype, cluster) or {} for cluster in progress.kept["clusters"]]
             if len(clusters) != len(centers) or len(clusters) != len(progress.history) * n_clusters:
                 raise ValueError(f"{len(clusters)} clusters and {len(centers)} centers of {n_clusters} per learner")
         for _ in range(len(progress.history), self.n_learners):
@@ -200,24 +173,37 @@ class SLEEC(SparseScoreModel):
             seeds = rng.integers(2**32, size=n_clusters)
             groups = [np.flatnonzero(found.assignment == cluster) for cluster in range(n_clusters)]
 
-            def learn(cluster: int, _: int, groups: list[np.ndarray] = groups, seeds: np.ndarray = seeds) -> _Cluster:
-                return self._learn_cluster(rows, Y, groups[cluster], int(seeds[cluster]))
+            tasks = list(zip(groups, seeds.tolist()))
+
+            def learn(cluster: int, _: int, tasks: list[tuple[np.ndarray, int]] = tasks) -> dict[str, Any]:
+                return self._learn_cluster(rows, Y, *tasks[cluster])
 
             learnt = run_chunks(learn, [(cluster, cluster + 1) for cluster in range(n_clusters)], threads)
             centers = np.concatenate([centers, found.centers])
-            clusters.extend(learnt)
+            clusters = [*clusters, *learnt]
             sizes = np.array([len(group) for group in groups])
-            error = float(sizes @ [cluster.error for cluster in learnt]) / n_rows
-            progress.keep(
-                centers=centers, rng=rng.bit_generator.state, clusters=[vars(cluster) for cluster in clusters]
-            )
+            error = float(sizes @ [cluster["error"] for cluster in learnt]) / n_rows
+            progress.keep(centers=centers, rng=rng.bit_generator.state, clusters=clusters)
             if progress.step(error, cosine=found.mean_cosine, largest_cluster=int(sizes.max())):
                 break
         if not progress.stopped:
             self._warn_of(clusters)
-        self._keep(centers, clusters, Y, X.dtype)
+        self.labels_, self.centers_ = Y, centers.astype(X.dtype)
+        rank = max(cluster["regressors"].shape[1] for cluster in clusters)
 
-    def _learn_cluster(self, rows: Features, Y: sp.csr_matrix, members: np.ndarray, seed: int) -> _Cluster:
+        def joined(name: str) -> np.ndarray:
+            parts = [cluster[name] for cluster in clusters]
+            if parts[0].ndim == 2:  # clusters of few rows have a smaller rank
+                parts = [np.pad(part, ((0, 0), (0, rank - part.shape[1]))) for part in parts]
+            return np.concatenate(parts)
+
+        self.members_, self.embedding_ = joined("members"), joined("embedding")
+        self.features_, self.regressors_ = joined("features"), joined("regressors")
+        self.member_pointer_, self.feature_pointer_ = (
+            np.cumsum([0] + [len(cluster[name]) for cluster in clusters]) for name in ("members", "features")
+        )
+
+    def _learn_cluster(self, rows: Features, Y: sp.csr_matrix, members: np.ndarray, seed: int) -> dict[str, Any]:
         """Embed the label vectors of some rows, then regress the embedding on their features."""
         threads = thread_count(self.n_jobs)
         own = rows[members]
@@ -241,12 +227,20 @@ class SLEEC(SparseScoreModel):
         solved = problem.solve(cross, np.einsum("ij,ij->j", Z, Z), max_iter=_REGRESSION_STEPS)
         V = solved.solution.astype(rows.dtype)
         embedding = _embedded(own, V, n_threads=threads)
-        converged = (projection.status == "converged", bool(solved.converged.all()))
-        return _Cluster(members, embedding, features, V, projection.relative_value, *converged)
+        return {
+            "members": members,
+            "embedding": embedding,
+            "features": features,
+            "regressors": V,
+            "error": projection.relative_value,
+            "projected": projection.status == "converged",
+            "regressed": bool(solved.converged.all()),
+        }
 
-    def _warn_of(self, clusters: list[_Cluster]) -> None:
-        unprojected = sum(not cluster.projected for cluster in clusters)
-        unregressed = sum(not cluster.regressed for cluster in clusters)
+    def _warn_of(self, clusters: list[dict[str, Any]]) -> None:
+        unprojected, unregressed = (
+            sum(not cluster[name] for cluster in clusters) for name in ("projected", "regressed")
+        )
         if unprojected:
             warn(
                 f"SLEEC: in {unprojected} of {len(clusters)} clusters singular value projection stopped after "
@@ -259,21 +253,6 @@ class SLEEC(SparseScoreModel):
                 f"converge; raise reg or lower sparsity.",
                 ConvergenceWarning,
             )
-
-    def _keep(self, centers: np.ndarray, clusters: list[_Cluster], Y: sp.csr_matrix, dtype: np.dtype[Any]) -> None:
-        self.centers_ = centers.astype(dtype)
-        self.members_ = np.concatenate([cluster.members for cluster in clusters])
-        rank = max(cluster.regressors.shape[1] for cluster in clusters)
-
-        def widened(matrix: np.ndarray) -> np.ndarray:  # clusters of few rows have a smaller rank
-            return np.pad(matrix, ((0, 0), (0, rank - matrix.shape[1])))
-
-        self.embedding_ = np.concatenate([widened(cluster.embedding) for cluster in clusters])
-        self.member_pointer_ = np.cumsum([0] + [len(cluster.members) for cluster in clusters])
-        self.features_ = np.concatenate([cluster.features for cluster in clusters])
-        self.regressors_ = np.concatenate([widened(cluster.regressors) for cluster in clusters])
-        self.feature_pointer_ = np.cumsum([0] + [len(cluster.features) for cluster in clusters])
-        self.labels_ = Y
 
     def _sparse_scores(self, X: Features) -> sp.csr_matrix:
         threads = thread_count(self.n_jobs)

@@ -75,8 +75,6 @@ class WSABIE(FactorModel):
         locks, which is faster and gives a slightly different model every time.
     n_jobs : int or None
         Threads, as in joblib: for prediction, and for learning with ``deterministic=False``.
-    random_state : int, Generator, RandomState or None
-        Seeds the first factors, the order of the rows and the negatives drawn.
 
     Attributes
     ----------

@@ -19,11 +19,11 @@ from tagwise.kernels import matmul, top_k_of_scores
 from tagwise.kernels.dual_coordinate_descent import Descent
 from tagwise.kernels.sampled_pairs import sampled_csr_product
 from tagwise.kernels.vectors import dot_columns
-from tagwise.losses import LOSSES, get_loss
+from tagwise.losses import LOSSES, Loss, get_loss
 from tagwise.models.factor_model import LOWEST_SCORE, FitData, PositiveWeight
 from tagwise.models.updating import UpdatableModel
-from tagwise.objectives.labels import LabelColumns, per_row
-from tagwise.objectives.linear_block import Design, LinearBlock, Scales, curvature_at_start
+from tagwise.objectives.labels import per_row
+from tagwise.objectives.linear_block import Design, LinearBlock
 from tagwise.parallel import even_chunks, run_chunks, thread_count
 from tagwise.parameters import Count, NonNegative, Positive, parameters
 from tagwise.problem import Problem
@@ -71,16 +71,9 @@ class BinaryRelevance(UpdatableModel):
         ½(y − s)² with labels 0/1; log(1 + e^{−ys}), max(0, 1 − ys)² and max(0, 1 − ys) with labels ±1. "hinge" is the
         linear support vector machine. It is solved in the dual, where an intercept must carry a penalty: λ/2·b_j² is
         added to its objective.
-    reg : float
-        λ > 0.
     max_iter : int
         At most this many steps per batch of labels: of conjugate gradients (squared), of Newton's method (logistic,
         squared hinge), passes over the rows (hinge). A direct solution takes none.
-    positive_weight : float, array (L,) or "propensity"
-        ω of a positive relative to a negative: one number, one per label, or the inverse propensities of Jain et al.
-        2016, which trade precision for precision in the tail.
-    fit_intercept : bool
-        Whether b is learnt (else 0).
     solver : {"auto", "direct", "cg"}
         ``"direct"``: one Cholesky factor of the smaller Gram matrix (d×d or n×n) serves all labels; for squared loss
         with all labels known and unweighted only. ``"cg"``: label batches by conjugate gradients (squared) or
@@ -159,9 +152,7 @@ class BinaryRelevance(UpdatableModel):
 
     def _fit(self, problem: Problem, progress: FitProgress) -> None:
         """All labels, from the most frequent on, a batch at a time."""
-        # Hinge shares the coding, the border and, for constant labels, the score of squared hinge.
-        loss = get_loss("squared_hinge" if self.loss == "hinge" else self.loss)
-        X, n_labels, dtype = problem.X, problem.n_labels, problem.X.dtype
+        X, n_labels, dtype, loss = problem.X, problem.n_labels, problem.X.dtype, self._loss_of_scores()
         data = FitData.build(problem, loss, self.positive_weight, self.n_jobs)
         plain = loss.quadratic and problem.known is None and data.positive_weight is None
         direct = self._is_direct(X, n_labels, plain=plain)
@@ -175,20 +166,18 @@ class BinaryRelevance(UpdatableModel):
         batches = [order[start:stop] for start, stop in even_chunks(len(order), size)]
         progress.total = max(1, len(batches))
 
-        kept, objective = progress.resume(_SOLVED, dtype, d=X.shape[1], L=n_labels), 0.0
+        kept = progress.resume(_SOLVED, dtype, d=X.shape[1], L=n_labels)
         if kept is not None:
             coef, intercept, unfinished = kept.values()
-            objective = progress.history[-1]["objective"]
+            objective, done = progress.history[-1]["objective"], len(progress.history)
         else:
-            coef, unfinished = np.zeros((X.shape[1], n_labels), dtype=dtype), 0
+            coef, unfinished, objective, done = np.zeros((X.shape[1], n_labels), dtype=dtype), 0, 0.0, 0
             intercept = np.where(constant, loss.constant(rates) - loss.threshold, LOWEST_SCORE)
+        n_solved, left = int(constant.sum()) + sum(map(len, batches[:done])), batches[done:]
         if not batches:
-            progress.step(0.0, labels=int(constant.sum()), solver_iterations=0)
-        done = 0 if kept is None else len(progress.history)
+            progress.step(0.0, labels=n_solved, solver_iterations=0)
         executor = current_executor()
         solve = direct_batch if direct else dual_batch if self.loss == "hinge" else batch_by_steps
-        n_solved = int(constant.sum()) + sum(map(len, batches[:done]))
-        left = batches[done:]
         for ids, batch in zip(left, executor.stream(solve, left, executor.share(data), executor.share(clone(self)))):
             coef[:, ids] = batch.coefficients
             intercept[ids] = batch.intercept - loss.threshold
@@ -244,9 +233,13 @@ class BinaryRelevance(UpdatableModel):
     def _label_weights(self, labels: np.ndarray) -> np.ndarray | sp.csr_matrix:
         return self.feature_weights_[:, labels].T
 
+    def _loss_of_scores(self) -> Loss:
+        """Hinge shares the coding, the border and, for constant labels, the score of squared hinge."""
+        return get_loss("squared_hinge" if self.loss == "hinge" else self.loss)
+
     def probabilities_of(self, scores: np.ndarray) -> np.ndarray:
         """Those of the loss."""
-        loss = get_loss("squared_hinge" if self.loss == "hinge" else self.loss)
+        loss = self._loss_of_scores()
         return loss.rate(scores + scores.dtype.type(loss.threshold))
 
     def _score_rows(self, X: Features, n_threads: int | None = None) -> np.ndarray:
@@ -306,8 +299,7 @@ def direct_batch(ids: np.ndarray, data: FitData, model: BinaryRelevance) -> _Bat
             n_threads=data.n_threads,
         ),
     )
-    by_label = data.once("by label", lambda: sp.csr_matrix(labels.positives.T))
-    ridge = factor.solve(by_label[ids])
+    ridge = factor.solve(labels.by_label[0][ids])
     return _Batch(ridge.coefficients, ridge.intercept, float(ridge.value.sum()), converged=True, n_iter=0)
 
 
@@ -315,21 +307,19 @@ def batch_by_steps(ids: np.ndarray, data: FitData, model: BinaryRelevance) -> _B
     """By steps from V = 0, of all labels of the batch together."""
     X, loss = data.X, data.loss
     design = data.once("design", lambda: Design.build(X, fit_intercept=model.fit_intercept, n_threads=data.n_threads))
-    columns = data.once("columns", lambda: LabelColumns(data.targets, loss))
-    batch = columns.batch(ids, with_start=model.fit_intercept)
-    curvature = curvature_at_start(batch, loss)
-    scales = Scales.of(design.mean, design.mean_square, curvature, model.reg, X.dtype)
-    problem, zeros = LinearBlock(design, batch, loss, scales), scales.zeros(len(ids))
+    batch = data.targets.batch(ids, loss, with_start=model.fit_intercept)
+    problem = LinearBlock(design, batch, loss, model.reg)
+    start = problem.start()
     if loss.quadratic:
-        problem.move_to(zeros)
+        problem.move_to(start)
         step = quadratic_step(problem, tol=model.tol, max_iter=model.max_iter, inner=dot_columns)
         V, finished, n_iter = step.solution, step.status != "max_iter", step.n_iter
         problem.move_to(V)
         value = problem.value()
     else:
-        newton = tron(problem, zeros, tol=model.tol, max_iter=model.max_iter, inner=dot_columns)
+        newton = tron(problem, start, tol=model.tol, max_iter=model.max_iter, inner=dot_columns)
         V, finished, n_iter, value = newton.solution, newton.status != "max_iter", newton.n_iter, newton.value
-    return _Batch(*scales.coefficients(V, batch.start), float(value.sum()), finished, n_iter)
+    return _Batch(*problem.coefficients(V), float(value.sum()), finished, n_iter)
 
 
 def dual_batch(ids: np.ndarray, data: FitData, model: BinaryRelevance) -> _Batch:

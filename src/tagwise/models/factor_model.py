@@ -15,7 +15,7 @@ from tagwise.answers import require_finite
 from tagwise.estimator import MultiLabelModel
 from tagwise.exceptions import ExplanationError, InvalidInputError, TagwiseWarning, warn
 from tagwise.executor import Block
-from tagwise.fields import Fields, dense
+from tagwise.fields import Fields, dense, put
 from tagwise.interrupts import deferred_interrupts
 from tagwise.kernels import FeatureMatrix, feature_matrix, matmul, top_k_of_factors
 from tagwise.kernels.norm_pruned import FEW_ROWS, NormSorted, norm_pruned_topk
@@ -97,37 +97,22 @@ def _as_array(positive_weight: Any) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FitData(Problem):
-    """A problem where the steps of its fit run: in this process, or on a worker of a cluster.
+    """A problem where the steps of its fit run: in this process, or on a worker of a cluster; rows are scaled.
 
     Products with shards of rows, blocks of labels, and whatever else is made of it are made when a step first asks for
-    them, and kept. ``products`` makes the feature matrix of some of the rows.
+    them, and kept.
     """
 
     loss: Loss
     positive_weight: np.ndarray | None
     n_jobs: int | None
-    products: Callable[[Features], FeatureMatrix]
 
     @classmethod
-    def build(
-        cls,
-        problem: Problem,
-        loss: Loss,
-        positive_weight: PositiveWeight,
-        n_jobs: int | None,
-        products: Callable[[Features], FeatureMatrix] = feature_matrix,
-    ) -> FitData:
+    def build(cls, problem: Problem, loss: Loss, positive_weight: PositiveWeight, n_jobs: int | None) -> FitData:
         """Resolves ``positive_weight``."""
-        return cls(
-            problem.X,
-            problem.Y,
-            problem.known,
-            problem.row_weight,
-            loss=loss,
-            positive_weight=resolve_positive_weight(positive_weight, problem.Y),
-            n_jobs=n_jobs,
-            products=products,
-        )
+        weight = resolve_positive_weight(positive_weight, problem.Y)
+        data = problem.X, problem.Y, problem.known, problem.row_weight
+        return cls(*data, loss=loss, positive_weight=weight, n_jobs=n_jobs)
 
     @cached_property
     def _made(self) -> dict[Hashable, Any]:
@@ -177,7 +162,8 @@ class FitData(Problem):
     def features(self, block: Block | None = None) -> FeatureMatrix:
         """Products with rows ``start`` to ``stop``, or with all rows."""
         rows = (0, self.n_rows) if block is None else block
-        return self.once(("X", rows), lambda: self.products(self.shard(rows).X), of_features=True)
+        threads = self.n_threads
+        return self.once(("X", rows), lambda: feature_matrix(self.shard(rows).X, n_threads=threads), of_features=True)
 
 
 def may_be_added(left: np.ndarray, length: float) -> bool:
@@ -206,6 +192,21 @@ class FactorModel(MultiLabelModel):
     label_factors_: np.ndarray
     intercept_: np.ndarray
     _norm_sorted: NormSorted
+
+    def _take_factors(
+        self, W: np.ndarray, H: np.ndarray, b: np.ndarray, dtype: np.dtype, unknown: np.ndarray | None = None
+    ) -> None:
+        """The outcome of a fit, b counted from the border between off and on; ``unknown`` labels rank last."""
+        if unknown is not None:
+            H[unknown], b[unknown] = 0, LOWEST_SCORE
+        self.feature_factors_, self.label_factors_ = W.astype(dtype, copy=False), H.astype(dtype, copy=False)
+        self.intercept_ = b.astype(dtype)
+
+    def _put_labels(self, labels: np.ndarray, H: np.ndarray, b: np.ndarray, unknown: np.ndarray) -> None:
+        """The same for some labels alone."""
+        H[unknown], b[unknown] = 0, LOWEST_SCORE
+        self.label_factors_ = put(self.label_factors_, labels, H)
+        self.intercept_ = put(self.intercept_, labels, b)
 
     def _check_fitted(self) -> None:
         if not self.feature_factors_.shape[1]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -18,7 +20,6 @@ from tagwise.problem import Known
 __all__ = [
     "UNLISTED",
     "LabelBatch",
-    "LabelColumns",
     "SpectralSides",
     "TrainingLabels",
     "per_label",
@@ -86,11 +87,6 @@ class TrainingLabels:
             return self.row_weight
         return self.known.complete * (1.0 if self.row_weight is None else self.row_weight)
 
-    @property
-    def weight_or_one(self) -> np.ndarray:
-        """ω of each label's positives (L)."""
-        return np.ones(self.shape[1]) if self.positive_weight is None else self.positive_weight
-
     @cached_property
     def weighted_positives(self) -> sp.csr_matrix:
         """The positives with their weights as values (n×L)."""
@@ -115,10 +111,42 @@ class TrainingLabels:
         weights = np.where(on > 0, self.positive_weight.astype(known.dtype)[known.indices], known.dtype.type(1))
         return per_row(sp.csr_matrix((weights, known.indices, known.indptr), shape=known.shape), self.row_weight)
 
+    @cached_property
+    def by_label(self) -> tuple[sp.csr_matrix, sp.csr_matrix | None]:
+        """Positives, and known pairs of rows that are not complete, by label (L×n)."""
+        pairs = None if self.known is None else sp.csr_matrix(self.known.pairs.T)
+        return sp.csr_matrix(self.positives.T), pairs
+
+    def batch(self, ids: np.ndarray, loss: Loss, *, with_start: bool) -> LabelBatch:
+        """The labels ``ids``, dense: O(n·B) for B labels, and the time for their own entries.
+
+        ``with_start=False`` starts them at the score 0 (models without an intercept).
+        """
+        positives, pairs = self.by_label
+        shape, dtype, on = (self.shape[0], len(ids)), self.positives.dtype, _entries(positives, ids)
+        targets = np.full(shape, loss.negative, dtype=dtype)
+        targets[on] = 1
+        weights = None
+        if self.known is not None and pairs is not None:
+            weights = np.zeros(shape, dtype=dtype)
+            weights[self.known.complete] = 1
+            weights[_entries(pairs, ids)] = 1
+        elif self.positive_weight is not None or self.row_weight is not None:
+            weights = np.ones(shape, dtype=dtype)
+        if weights is not None and self.positive_weight is not None:
+            weights[on] = self.positive_weight[ids][on[1]]
+        if weights is not None and self.row_weight is not None:
+            weights *= self.row_weight[:, None].astype(dtype)
+        return LabelBatch(targets, weights, loss.constant(self._rates[ids]) if with_start else np.zeros(len(ids)))
+
     def rates(self) -> np.ndarray:
         """The weighted share of known positives among each label's known pairs (L); 0 where nothing is known."""
+        return self._rates.copy()
+
+    @cached_property
+    def _rates(self) -> np.ndarray:
         positives = _column_sums(self.positives, self.row_weight)
-        weighted = positives * self.weight_or_one
+        weighted = positives if self.positive_weight is None else positives * self.positive_weight
         total = weighted + (self._known_rows() - positives)
         return np.divide(weighted, total, out=np.zeros_like(total), where=total > 0)
 
@@ -130,9 +158,7 @@ class TrainingLabels:
         """Number, or weight, of the known rows of each label (L)."""
         weight = self.full_weight
         known = np.full(self.shape[1], float(self.shape[0] if weight is None else weight.sum()))
-        if self.known is not None:
-            known += _column_sums(self.known.pairs, self.row_weight)
-        return known
+        return known if self.known is None else known + _column_sums(self.known.pairs, self.row_weight)
 
     def slope_at(self, loss: Loss, intercept: np.ndarray) -> tuple[CSRWithTranspose, np.ndarray | None]:
         """∂loss/∂S at S = 1·interceptᵀ: a sparse matrix plus one row, repeated with ``full_weight``.
@@ -140,7 +166,8 @@ class TrainingLabels:
         That row is None where no row of the data is known completely.
         """
         off = loss.first(np.full_like(intercept, loss.negative), intercept)
-        on = self.weight_or_one * loss.first(np.ones_like(intercept), intercept)
+        on = loss.first(np.ones_like(intercept), intercept)
+        on = on if self.positive_weight is None else self.positive_weight * on
         slope = per_label(self.positives, on - off)
         if self.known is not None:
             slope = sp.csr_matrix(per_label(self.known.pairs.astype(slope.dtype, copy=False), off) + slope)
@@ -169,8 +196,7 @@ def _column_sums(matrix: sp.csr_matrix, row_weight: np.ndarray | None) -> np.nda
     return np.bincount(matrix.indices, weights, minlength=matrix.shape[1]).astype(np.float64)
 
 
-@dataclass(frozen=True)
-class LabelBatch:
+class LabelBatch(NamedTuple):
     """B labels of n rows, and the constant score that minimises each label's loss (``start``, B).
 
     ``targets`` (n×B) are in the loss's coding; unknown pairs hold the code of "off" and weigh 0. ``weights`` (n×B) are
@@ -180,42 +206,6 @@ class LabelBatch:
     targets: np.ndarray
     weights: np.ndarray | None
     start: np.ndarray
-
-
-class LabelColumns:
-    """Training labels by column, so that a batch of labels costs its own entries and not all of Y's.
-
-    Memory O(nnz Y + nnz Ω); a batch of B labels takes O(n·B).
-    """
-
-    def __init__(self, labels: TrainingLabels, loss: Loss) -> None:
-        self.loss = loss
-        self.positives = sp.csr_matrix(labels.positives.T)
-        self.known = labels.known
-        self.pairs = None if labels.known is None else sp.csr_matrix(labels.known.pairs.T)
-        self.positive_weight, self.row_weight = labels.positive_weight, labels.row_weight
-        self.start = loss.constant(labels.rates())
-
-    def batch(self, ids: np.ndarray, *, with_start: bool) -> LabelBatch:
-        """The labels ``ids``; ``with_start=False`` starts them at the score 0 (models without an intercept)."""
-        shape = (self.positives.shape[1], len(ids))
-        dtype = self.positives.dtype
-        on = _entries(self.positives, ids)
-        targets = np.full(shape, self.loss.negative, dtype=dtype)
-        targets[on] = 1
-        weights = None
-        if self.known is not None and self.pairs is not None:
-            weights = np.zeros(shape, dtype=dtype)
-            weights[self.known.complete] = 1
-            weights[_entries(self.pairs, ids)] = 1
-        elif self.positive_weight is not None or self.row_weight is not None:
-            weights = np.ones(shape, dtype=dtype)
-        if weights is not None and self.positive_weight is not None:
-            weights[on] = self.positive_weight[ids][on[1]]
-        if weights is not None and self.row_weight is not None:
-            weights *= self.row_weight[:, None].astype(dtype)
-        start = self.start[ids] if with_start else np.zeros(len(ids))
-        return LabelBatch(targets, weights, start)
 
 
 def _entries(by_label: sp.csr_matrix, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -229,20 +219,25 @@ class SpectralSides:
     """The products of a spectral start: sums over rows, so that those of shards of rows add up to those of all.
 
     D = ∂loss/∂S at W = 0 is ``slope`` + 1·``row``ᵀ, or with ``row_weight`` in place of 1, and is never formed.
+    ``first_row`` is the number of the first of these rows among all.
     """
 
     X: FeatureMatrix
     slope: CSRWithTranspose
     row: np.ndarray | None
     row_weight: np.ndarray | None
+    first_row: int = 0
 
-    def of_noise(self, rng: np.random.Generator, rank: int, dtype: np.dtype) -> np.ndarray:
+    def of_noise(self, rng: np.random.Generator, rank: int) -> np.ndarray:
         """Xᵀ·noise (d×k).
 
         Noise on the rows, not on the features: features rotated by an orthogonal map (those of a linear kernel, say)
-        then start, and end, at the same model.
+        then start, and end, at the same model. That of a row does not depend on how rows are divided.
         """
-        noise = np.empty((self.X.shape[0], rank), dtype=dtype)
+        rng = deepcopy(rng)
+        for start, stop in even_chunks(self.first_row, _NOISE_ROWS):
+            rng.standard_normal((stop - start, rank))
+        noise = np.empty((self.X.shape[0], rank), dtype=self.slope.matrix.dtype)
         for start, stop in even_chunks(len(noise), _NOISE_ROWS):
             noise[start:stop] = rng.standard_normal((stop - start, rank))
         return self.X.rmatmul(noise)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from tagwise.objectives.labels import LabelBatch
 from tagwise.parallel import even_chunks, run_chunks
 from tagwise.validation import Features
 
-__all__ = ["Design", "LinearBlock", "Scales", "curvature_at_start"]
+__all__ = ["Design", "LinearBlock"]
 
 # Scores that one pass of the losses handles at a time: half a megabyte of float32, which stays in the L2 cache.
 _BLOCK_SCORES = 1 << 17
@@ -60,64 +60,41 @@ class Design:
         return cls(features, mean.astype(X.dtype), np.maximum(squares - mean**2, 0), n_threads)
 
 
-@dataclass(frozen=True)
-class Scales:
-    """The solvers' variables of a batch: ``scale`` is D (d×1), ``intercept_scale`` e, ``penalty`` λD² (d×1)."""
-
-    scale: np.ndarray
-    intercept_scale: np.generic
-    penalty: np.ndarray
-    mean: np.ndarray | None
-
-    @classmethod
-    def of(cls, mean: np.ndarray | None, mean_square: np.ndarray, curvature: float, reg: float, dtype: Any) -> Scales:
-        """For the ``curvature`` Σ_i ω ℓ'' of a label: the Hessian's diagonal is this times mean squares, and λ."""
-        scale = 1 / np.sqrt(curvature * mean_square + reg)
-        kind = np.dtype(dtype).type
-        return cls(
-            scale=scale[:, None].astype(dtype),
-            intercept_scale=kind(1 / np.sqrt(curvature)) if curvature > 0 else kind(1),
-            penalty=(reg * scale**2)[:, None].astype(dtype),
-            mean=mean,
-        )
-
-    def zeros(self, n_labels: int) -> np.ndarray:
-        """The start, in the solvers' variables."""
-        return np.zeros((len(self.scale) + (self.mean is not None), n_labels), self.scale.dtype)
-
-    def coefficients(self, V: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Z (d×B) and b (B, float64) of the solvers' variables."""
-        Z = self.scale * V[: len(self.scale)]
-        b = start.astype(np.float64)
-        if self.mean is not None:
-            b = b + (self.intercept_scale * V[-1] - self.mean @ Z)
-        return Z, b
-
-
-def curvature_at_start(batch: LabelBatch, loss: Loss) -> float:
-    """Σ_i ω ℓ'' of a label at its constant score, on average over the batch: sums of parts of the rows add up."""
-    scores = np.broadcast_to(batch.start.astype(batch.targets.dtype), batch.targets.shape)
-    total = 0.0
-    for first, last in even_chunks(len(scores), max(1, _BLOCK_SCORES // max(1, scores.shape[1]))):
-        second = loss.second(batch.targets[first:last], scores[first:last])
-        if batch.weights is not None:
-            second = second * batch.weights[first:last]
-        total += float(second.sum(dtype=np.float64))
-    return total / len(batch.start)
-
-
 class LinearBlock:
     """The problem above for one batch.
 
-    A product costs O(nnz(X)·B); the block holds at most five arrays of n×B, and none of n×L.
+    A product costs O(nnz(X)·B); the block holds at most five arrays of n×B, and none of n×L. The Hessian's diagonal at
+    the start is Σ_i ω ℓ'' of a label, on average over the batch, times the mean squares, plus λ.
     """
 
-    def __init__(self, design: Design, batch: LabelBatch, loss: Loss, scales: Scales) -> None:
+    def __init__(self, design: Design, batch: LabelBatch, loss: Loss, reg: float) -> None:
         self.design, self.batch, self.loss = design, batch, loss
-        self.scale, self.penalty, self.intercept_scale = scales.scale, scales.penalty, scales.intercept_scale
-        n_rows, self.n_features = design.X.shape
-        self._chunks = even_chunks(n_rows, max(1, _BLOCK_SCORES // batch.targets.shape[1]))
+        shape, dtype = batch.targets.shape, batch.targets.dtype
+        self._chunks = even_chunks(shape[0], max(1, _BLOCK_SCORES // shape[1]))
+        scores, total = np.broadcast_to(batch.start.astype(dtype), shape), 0.0
+        for first, last in self._chunks:
+            second = loss.second(batch.targets[first:last], scores[first:last])
+            if batch.weights is not None:
+                second = second * batch.weights[first:last]
+            total += float(second.sum(dtype=np.float64))
+        curvature = total / shape[1]
+        scale = 1 / np.sqrt(curvature * design.mean_square + reg)
+        self.n_features = len(scale)
+        self.scale, self.penalty = scale[:, None].astype(dtype), (reg * scale**2)[:, None].astype(dtype)
+        self.intercept_scale = dtype.type(1 / np.sqrt(curvature) if curvature > 0 else 1)
         self._curvature: np.ndarray | None = None  # ω ℓ'' at the point (n×B), made when first asked for
+
+    def start(self) -> np.ndarray:
+        """V = 0."""
+        return np.zeros((self.n_features + (self.design.mean is not None), len(self.batch.start)), self.scale.dtype)
+
+    def coefficients(self, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Z (d×B) and b (B, float64) of the solvers' variables."""
+        Z = self.scale * V[: self.n_features]
+        b = self.batch.start.astype(np.float64)
+        if self.design.mean is not None:
+            b = b + (self.intercept_scale * V[-1] - self.design.mean @ Z)
+        return Z, b
 
     def move_to(self, V: np.ndarray) -> None:
         """Score all rows at V."""

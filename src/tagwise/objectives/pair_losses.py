@@ -79,21 +79,14 @@ class AllPairs:
     """
 
     def __init__(
-        self,
-        positives: sp.csr_matrix,
-        positive_weights: np.ndarray,
-        loss: Loss,
-        *,
-        off_weights: np.ndarray | None = None,
-        n_threads: int = 1,
+        self, positives: sp.csr_matrix, loss: Loss, *, off_weights: np.ndarray | None = None, n_threads: int = 1
     ) -> None:
-        """``positives`` (m×p) lists the pairs that are on; ``positive_weights`` their ω, in storage order.
+        """``positives`` (m×p) holds ω of the pairs that are on.
 
         ``off_weights`` (m×1 or 1×p) has ω of the pairs that are off, None where all are 1.
         """
         self.positives, self.loss, self.n_threads = positives, loss, n_threads
         self.off_weights = None if off_weights is None else off_weights.astype(positives.dtype)
-        self.positive_weights = positive_weights.astype(positives.dtype)
         self._blocks = even_chunks(positives.shape[0], max(1, _BLOCK_SCORES // positives.shape[1]))
 
     def evaluate(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -105,7 +98,7 @@ class AllPairs:
             scores, stored, rows, columns = self._scores(start, stop)
             on = scores[rows, columns]
             one = np.ones_like(on)
-            weights = self.positive_weights[stored]
+            weights = self.positives.data[stored]
             losses = self._weigh_off(self.loss.value(self._off(scores), scores), start, stop)
             value = losses.sum(axis=1, dtype=np.float64)
             excess = weights * self.loss.value(one, on) - losses[rows, columns]
@@ -129,7 +122,7 @@ class AllPairs:
             scores, stored, rows, columns = self._scores(start, stop)
             on = scores[rows, columns]
             second = self._weigh_off(self.loss.second(self._off(scores), scores), start, stop)
-            second[rows, columns] = self.positive_weights[stored] * self.loss.second(np.ones_like(on), on)
+            second[rows, columns] = self.positives.data[stored] * self.loss.second(np.ones_like(on), on)
             second *= np.matmul(direction[start:stop], self._right.T, out=scores)
             np.matmul(second, self._right, out=out[start:stop])
 
@@ -165,19 +158,16 @@ PairLoss: TypeAlias = KnownPairs | AllPairs
 def row_side(labels: TrainingLabels, loss: Loss) -> PairLoss:
     """The pairs seen from the rows: left is n×k, right L×k."""
     if labels.observed is None:
-        weighted = labels.weighted_positives
         off = None if labels.row_weight is None else labels.row_weight[:, None]
-        return AllPairs(labels.positives, weighted.data, loss, off_weights=off, n_threads=labels.n_threads)
+        return AllPairs(labels.weighted_positives, loss, off_weights=off, n_threads=labels.n_threads)
     return KnownPairs(*_weights_and_targets(labels, loss), loss, n_threads=labels.n_threads)
 
 
 def label_side(labels: TrainingLabels, loss: Loss) -> PairLoss:
     """The pairs seen from the labels: left is L×k, right n×k."""
     if labels.observed is None:
-        weighted = sp.csr_matrix(labels.weighted_positives.T)
-        positives = sp.csr_matrix((np.ones_like(weighted.data), weighted.indices, weighted.indptr), weighted.shape)
-        off = None if labels.row_weight is None else labels.row_weight[None, :]
-        return AllPairs(positives, weighted.data, loss, off_weights=off, n_threads=labels.n_threads)
+        off, weighted = None if labels.row_weight is None else labels.row_weight[None, :], labels.weighted_positives
+        return AllPairs(sp.csr_matrix(weighted.T), loss, off_weights=off, n_threads=labels.n_threads)
     weights, targets = _weights_and_targets(labels, loss)
     transposed = sp.csr_matrix(weights.T)
     as_matrix = sp.csr_matrix((targets, weights.indices, weights.indptr), shape=weights.shape)
@@ -199,9 +189,10 @@ class FeatureProblem:
     def __init__(self, X: FeatureMatrix, pairs: PairLoss, extended: np.ndarray, rank: int) -> None:
         self.X, self.pairs, self.extended, self.rank = X, pairs, extended, rank
 
-    def move_to(self, W: np.ndarray) -> None:
-        """Evaluate the loss at W."""
-        self._loss = float(self.pairs.evaluate(self._extend(self.X.matmul(W), 1), self.extended).sum())
+    def move_to(self, W: np.ndarray, A: np.ndarray | None = None) -> None:
+        """Evaluate the loss at W; A = XW where it is at hand."""
+        A = self.X.matmul(W) if A is None else A
+        self._loss = float(self.pairs.evaluate(self._extend(A, 1), self.extended).sum())
 
     def value(self) -> np.ndarray:
         """The loss, shape (1, 1)."""

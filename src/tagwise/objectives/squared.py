@@ -23,17 +23,17 @@ to; what runs over labels is one small system each, mapped over blocks of labels
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
 
 from tagwise.kernels import (
     CSRWithTranspose,
-    DenseFeatures,
     FeatureMatrix,
     csr_matmul,
     dense_matmul,
+    feature_matrix,
     gram,
     pair_curvature_product,
     sampled_product,
@@ -45,7 +45,7 @@ from tagwise.objectives.labels import TrainingLabels, per_label, per_row
 from tagwise.parallel import even_chunks, run_chunks
 
 __all__ = [
-    "LabelSolution",
+    "LabelSums",
     "LinearScores",
     "SquaredFeatureProblem",
     "SquaredLabelProblem",
@@ -132,14 +132,14 @@ class SquaredTerms:
             total += 0.5 * float(inner.astype(np.float64) ** 2 @ self.curvature.matrix.data)
         return total
 
-    def solve_labels(self, A: np.ndarray, reg: float, *, fit_intercept: bool) -> LabelSolution:
-        """The exact minimiser over H and b for fixed A = XW: one k×k system for all labels, or one each.
+    def solve_labels(self, A: np.ndarray, reg: float, *, fit_intercept: bool) -> tuple[np.ndarray, np.ndarray, float]:
+        """The exact minimiser over H (L×k) and b (L) for fixed A = XW, and loss + ½λ‖H‖² there.
 
-        Time O(nnz(Y)k + (n+L)k²) when all labels are known and unweighted, else O(|C|k² + Lk³).
+        One k×k system for all labels in O(nnz(Y)k + (n+L)k²) when they are known and unweighted, else one each, in
+        O(|C|k² + Lk³).
         """
         if self.curvature is None:
-            sums = self.label_sums(A, fit_intercept=fit_intercept)
-            return sums.solve(reg, self.constant, n_threads=self.n_threads)
+            return self.label_sums(A, fit_intercept=fit_intercept).solve(reg, n_threads=self.n_threads)
         extended = with_intercept(A) if fit_intercept else A
         right = self.targets.rmatmul(extended).astype(np.float64)
         base = self.base_system(extended, reg, fit_intercept)
@@ -148,8 +148,7 @@ class SquaredTerms:
         # At the exact minimiser, loss + ½λ‖H‖² = constant − ½⟨right, solution⟩.
         value = self.constant - 0.5 * float(np.sum(right * solution))
         H = np.ascontiguousarray(solution[:, : A.shape[1]], dtype=A.dtype)
-        b = solution[:, -1].astype(np.float64) if fit_intercept else np.zeros(len(solution))
-        return LabelSolution(H=H, intercept=b, value=value)
+        return H, solution[:, -1].astype(np.float64) if fit_intercept else np.zeros(len(solution)), value
 
     def label_sums(self, A: np.ndarray, *, fit_intercept: bool) -> LabelSums:
         """Sums over rows for H and b at fixed A = XW, all labels known and unweighted; [A, 1] is never made."""
@@ -163,7 +162,7 @@ class SquaredTerms:
             total = gram(A, weights[:, None].astype(A.dtype), n_threads=self.n_threads)
             system[:rank, rank:], system[rank:, :rank], system[rank, rank] = total, total.T, weights.sum()
             b[:] = self.targets.rmatmul(np.ones((len(A), 1), A.dtype))
-        return LabelSums(system, H, b)
+        return LabelSums(system, H, b, self.constant)
 
     def base_system(self, extended: np.ndarray, reg: float, fit_intercept: bool) -> np.ndarray:
         """The common part of the systems of weighted or masked labels: penalty and Gram matrix of complete rows."""
@@ -190,12 +189,7 @@ class LinearScores(FeatureMatrix):
         self, X: CSRWithTranspose, S: sp.csr_matrix | np.ndarray, *, offset: float = 0.0, n_threads: int = 1
     ) -> None:
         self.X, self.offset, self.n_threads = X, offset, n_threads
-        self.S: CSRWithTranspose | DenseFeatures
-        self.S = (
-            DenseFeatures(S, n_threads=n_threads)
-            if isinstance(S, np.ndarray)
-            else CSRWithTranspose(S, n_threads=n_threads)
-        )
+        self.S: Any = feature_matrix(S, n_threads=n_threads)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -216,22 +210,19 @@ class LinearScores(FeatureMatrix):
 
     def on(self, pairs: sp.csr_matrix) -> np.ndarray:
         """F_ij for every stored pair of ``pairs`` (n×L), in storage order."""
-        if isinstance(self.S, CSRWithTranspose):
-            found = sampled_sparse_product(pairs, self.X.matrix, self.S.matrix, n_threads=self.n_threads)
+        S = self.S.matrix
+        if sp.issparse(S):
+            found = sampled_sparse_product(pairs, self.X.matrix, S, n_threads=self.n_threads)
         else:
-            found = self._on_dense(pairs, self.S.matrix)
+            found = np.empty(pairs.nnz, dtype=self.X.matrix.dtype)
+            rows = np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr))
+            by_label = np.argsort(pairs.indices, kind="stable")
+            ends = np.concatenate([[0], np.cumsum(np.bincount(pairs.indices, minlength=pairs.shape[1]))])
+            for start, stop in even_chunks(S.shape[1], max(1, _BLOCK_SCORES // self.X.shape[0])):
+                scores = self.X.matmul(np.ascontiguousarray(S[:, start:stop]))
+                here = by_label[ends[start] : ends[stop]]
+                found[here] = scores[rows[here], pairs.indices[here] - start]
         found += found.dtype.type(self.offset)
-        return found
-
-    def _on_dense(self, pairs: sp.csr_matrix, S: np.ndarray) -> np.ndarray:
-        found = np.empty(pairs.nnz, dtype=self.X.matrix.dtype)
-        rows = np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr))
-        by_label = np.argsort(pairs.indices, kind="stable")
-        ends = np.concatenate([[0], np.cumsum(np.bincount(pairs.indices, minlength=pairs.shape[1]))])
-        for start, stop in even_chunks(S.shape[1], max(1, _BLOCK_SCORES // self.X.shape[0])):
-            scores = self.X.matmul(np.ascontiguousarray(S[:, start:stop]))
-            here = by_label[ends[start] : ends[stop]]
-            found[here] = scores[rows[here], pairs.indices[here] - start]
         return found
 
 
@@ -261,19 +252,20 @@ class LabelSums(NamedTuple):
     """Sums over rows that H and b follow from: those of several parts of the rows add up to those of all.
 
     ``system`` ((k+1)×(k+1), or k×k without an intercept) is [A, 1]ᵀ[A, 1]; ``factors`` (L×k) and ``intercept`` (L×1)
-    are TᵀA and Tᵀ1.
+    are TᵀA and Tᵀ1; ``constant`` is that of the terms.
     """
 
     system: np.ndarray
     factors: np.ndarray
     intercept: np.ndarray
+    constant: float
 
-    def solve(self, reg: float, constant: float, *, n_threads: int = 1) -> LabelSolution:
-        """The same small system for every label: a k×k inverse turns L solves into one product of L×k by k×k.
+    def solve(self, reg: float, *, n_threads: int = 1) -> tuple[np.ndarray, np.ndarray, float]:
+        """H (L×k), b (L) and loss + ½λ‖H‖² there: one k×k inverse turns L solves into a product of L×k by k×k.
 
         H and b take the place of the sums a few labels at a time.
         """
-        system, H, b = self
+        system, H, b, constant = self
         rank, fit_intercept = H.shape[1], len(system) > H.shape[1]
         system[np.diag_indices(len(system))] += _penalties(len(system), reg, fit_intercept)
         inverse = np.linalg.inv(system)
@@ -290,16 +282,7 @@ class LabelSums(NamedTuple):
 
         # At the exact minimiser, loss + ½λ‖H‖² = constant − ½⟨right, solution⟩.
         along = sum(run_chunks(solve, even_chunks(len(H), _LABELS), n_threads))
-        return LabelSolution(H=H, intercept=b.ravel(), value=constant - 0.5 * along)
-
-
-@dataclass(frozen=True)
-class LabelSolution:
-    """Label factors H (L×k), intercepts b (L), and the value of loss + ½λ‖H‖² there."""
-
-    H: np.ndarray
-    intercept: np.ndarray
-    value: float
+        return H, b.ravel(), constant - 0.5 * along
 
 
 class SquaredFeatureProblem:
@@ -329,7 +312,7 @@ class SquaredFeatureProblem:
         return self.X.rmatmul(self._slope(A))
 
     def _slope(self, A: np.ndarray) -> np.ndarray:
-        """M."""
+        """M, in a frame of its own: what it is made of is freed before the product with X."""
         slope = self.terms.targets.matmul(self.H)
         np.negative(slope, out=slope)
         if self.label_gram is not None:
@@ -351,18 +334,16 @@ class SquaredFeatureProblem:
 
     def _curved(self, moved: np.ndarray) -> np.ndarray:
         """The Hessian in the scores, times H on both sides, of XS, whose memory it takes."""
-        threads = self.terms.n_threads
-        curved: np.ndarray | None = None
+        threads, curved = self.terms.n_threads, None
         if self.terms.curvature is not None:
             pairs = self.terms.curvature.matrix
             curved = pair_curvature_product(pairs, pairs.data, moved, self.H, n_threads=threads)
-        if self.label_gram is not None:
-            moved = dense_matmul(moved, self.label_gram, n_threads=threads, out=moved)
-            moved = weighed(moved, self.terms.row_weight)
-            if curved is not None:
-                moved += curved
-            return moved
-        return np.zeros_like(moved) if curved is None else curved
+        if self.label_gram is None:
+            return np.zeros_like(moved) if curved is None else curved
+        moved = weighed(dense_matmul(moved, self.label_gram, n_threads=threads, out=moved), self.terms.row_weight)
+        if curved is not None:
+            moved += curved
+        return moved
 
 
 class SquaredLabelProblem:

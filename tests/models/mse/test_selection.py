@@ -36,19 +36,6 @@ def test_the_threshold_is_the_best_of_all(seed, rows, labels, levels):
         assert f1 >= example_f1(Y, (scores.toarray() >= cut).astype(int)) - 1e-12
 
 
-def test_no_positive_score_at_all():
-    Y = sp.csr_matrix(np.array([[1, 0], [0, 0]], dtype=np.float32))
-    assert best_threshold(Y, sp.csr_matrix((2, 2))) == (1.0, 0.5)
-
-
-def test_scores_next_to_one_another_are_still_separated():
-    Y = sp.csr_matrix(np.array([[1, 0]], dtype=np.float32))
-    scores = sp.csr_matrix(np.array([[np.nextafter(0.5, 1), 0.5]]))
-    threshold, f1 = best_threshold(Y, scores)
-    assert f1 == 1
-    assert (scores.toarray() >= threshold).tolist() == [[True, False]]
-
-
 def test_select_is_deterministic_and_says_what_it_tried(problem):
     one, two = MSE.select(*problem, GRID), MSE.select(*problem, GRID)
     assert one.get_params() == two.get_params()
@@ -92,13 +79,16 @@ def test_long_arrays_of_ranks_that_differ_in_the_middle_do_not_share_a_fit():
     assert [members for _, members in _by_fit(groups)] == [[0, 1], [2], [3], [4]]
 
 
-def test_of_equal_f1_the_highest_threshold_is_taken_whatever_the_rounding():
-    """F1 is 2/3 with the three highest scores, and again with the six highest: but not as sums of changes."""
-    Y = sp.csr_matrix(np.array([[0, 0, 1, 1], [1, 0, 1, 0], [0, 0, 1, 1]], dtype=np.float32))
-    scores = sp.csr_matrix(np.array([[2.0, 5, 11, 7], [0, 8, 12, 6], [0, 9, 10, 3]]))
-    threshold, f1 = best_threshold(Y, scores)
-    assert f1 == pytest.approx(2 / 3)
-    assert threshold == 9.5
+def test_thresholds_at_the_edges():
+    above = np.nextafter(0.5, 1)
+    for Y, scores, threshold, f1 in (
+        ([[1, 0], [0, 0]], [[0.0, 0], [0, 0]], 1.0, 0.5),  # no positive score at all
+        ([[1, 0]], [[above, 0.5]], above, 1.0),  # next to one another, and still separated
+        # F1 is 2/3 with the three highest scores, and again with the six highest: but not as sums of changes.
+        ([[0, 0, 1, 1], [1, 0, 1, 0], [0, 0, 1, 1]], [[2.0, 5, 11, 7], [0, 8, 12, 6], [0, 9, 10, 3]], 9.5, 2 / 3),
+    ):
+        found = best_threshold(sp.csr_matrix(np.array(Y, dtype=np.float32)), sp.csr_matrix(np.array(scores)))
+        assert found == (threshold, pytest.approx(f1))
 
 
 def test_scores_of_a_row_come_from_models_that_have_not_seen_it():

@@ -9,7 +9,7 @@ from tagwise import REML
 from tagwise.exceptions import TagwiseWarning
 from tagwise.kernels import CSRWithTranspose
 from tagwise.models.leml.steps import Factors
-from tagwise.models.reml.partitions import Part, project_onto_first, random_parts
+from tagwise.models.reml.partitions import project_onto_first, random_parts
 
 pytestmark = pytest.mark.filterwarnings("ignore::tagwise.exceptions.ConvergenceWarning")
 
@@ -22,29 +22,23 @@ def test_parts_hold_every_label_once():
 
 
 def random_part(ids, rng):
-    factors = Factors(rng.standard_normal((9, 2)), rng.standard_normal((len(ids), 2)), ids * 0.1)
-    return Part(ids, factors, 0.0, True, 0.0)
+    return ids, Factors(rng.standard_normal((9, 2)), rng.standard_normal((len(ids), 2)), ids * 0.1)
 
 
 def test_projection_is_the_nearest_in_the_first_column_space():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((30, 9))
     ids = [np.array([0, 2]), np.array([1, 3, 4])]
-    first, second = (random_part(i, rng) for i in ids)
-    found = project_onto_first(CSRWithTranspose(sp.csr_matrix(X)), [first, second], np.zeros(5))
-    np.testing.assert_array_equal(found.W, first.factors.W)
+    parts = [random_part(i, rng) for i in ids]
+    (_, first), (_, second) = parts
+    found = project_onto_first(CSRWithTranspose(sp.csr_matrix(X)), parts, np.zeros(5))
+    np.testing.assert_array_equal(found.W, first.W)
     A = X @ found.W
     np.testing.assert_allclose(found.b, np.arange(5) * 0.1)
-    np.testing.assert_allclose((A @ found.H.T)[:, ids[0]], A @ first.factors.H.T)
-    target = X @ second.factors.W @ second.factors.H.T
+    np.testing.assert_allclose((A @ found.H.T)[:, ids[0]], A @ first.H.T)
+    target = X @ second.W @ second.H.T
     np.testing.assert_allclose((A @ found.H.T)[:, ids[1]], A @ np.linalg.lstsq(A, target, rcond=None)[0])
-
-
-def test_projection_counts_rows_as_they_weigh():
-    rng = np.random.default_rng(1)
-    X, times = rng.standard_normal((30, 9)), rng.integers(0, 3, 30)
-    ids = [np.array([0, 2]), np.array([1, 3, 4])]
-    parts = [random_part(i, rng) for i in ids]
+    times = rng.integers(0, 3, 30)  # rows count as they weigh
     weighted, repeated = (
         project_onto_first(CSRWithTranspose(sp.csr_matrix(rows)), parts, np.zeros(5), weights)
         for rows, weights in ((X, times.astype(float)), (np.repeat(X, times, axis=0), None))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import scipy.linalg
@@ -14,17 +14,26 @@ import scipy.sparse as sp
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.parallel import even_chunks, single_threaded_blas
 from tagwise.randomness import random_generator
-from tagwise.validation import Features, check_choice, check_integer, check_real
+from tagwise.validation import Features, check_choice
 
-__all__ = ["Kernel", "KernelMap", "check_kernel_parameters"]
-
-Kernel: TypeAlias = str | Callable[[Any, Any], Any]
-"""``"linear"``, ``"rbf"``, ``"poly"``, or a function (A, B) -> array of len(A)×len(B)."""
+__all__ = ["Kernel", "KernelMap"]
 
 # Kernel values of one block of rows, whatever the number of landmarks: 4 million numbers, 32 MB as float64.
 _BLOCK_VALUES = 1 << 22
 # With fewer landmarks than this (and than rows) the features say next to nothing about the kernel.
 _FEWEST_LANDMARKS = 10
+
+
+def check_kernel(kernel: Any, name: str) -> None:
+    """Raise for what is no kernel whatever the data."""
+    if isinstance(kernel, str):
+        check_choice(kernel, name, ("linear", "rbf", "poly"))
+    elif not callable(kernel):
+        raise InvalidTypeError(f"{name} must be a name or a function (A, B) -> array; found {kernel!r}.")
+
+
+Kernel: TypeAlias = Annotated[str | Callable[[Any, Any], Any], check_kernel]
+"""``"linear"``, ``"rbf"``, ``"poly"``, or a function (A, B) -> array of len(A)×len(B)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +91,14 @@ class KernelMap:
         X) with P (m×m in float64), and before them the eigendecomposition (three m×m in float64). All rows become
         landmarks if that fits; else as many as do, drawn without replacement.
         """
-        n_rows = X.shape[0]
-        m = _affordable_landmarks(n_rows, X.dtype.itemsize, memory_limit)
+        n_rows, itemsize = X.shape[0], X.dtype.itemsize
+        m = bisect_right(range(1, n_rows + 1), memory_limit, key=lambda m: _fit_bytes(n_rows, m, itemsize))
+        fewest = min(n_rows, _FEWEST_LANDMARKS)
+        if m < fewest:
+            raise InvalidInputError(
+                f"memory_limit={memory_limit:,} bytes is too little for a kernel on {n_rows:,} rows; it must be at "
+                f"least {_fit_bytes(n_rows, fewest, itemsize):,} ({fewest} landmarks)."
+            )
         chosen = np.arange(n_rows)
         if m < n_rows:
             chosen = np.sort(random_generator(random_state).choice(n_rows, m, replace=False))
@@ -176,36 +191,9 @@ class KernelMap:
         return even_chunks(n_rows, max(1, _BLOCK_VALUES // self.landmarks.shape[0]))
 
 
-def check_kernel_parameters(kernel: Any, gamma: Any, degree: Any, coef0: Any) -> None:
-    """Raise for arguments that no data could make usable.
-
-    The polynomial kernel needs a whole degree ≥ 1 and coef0 ≥ 0: it is not positive semi-definite otherwise.
-    """
-    if not callable(kernel):
-        if not isinstance(kernel, str):
-            raise InvalidTypeError(f"kernel must be a name or a function (A, B) -> array; found {kernel!r}.")
-        check_choice(kernel, "kernel", ("linear", "rbf", "poly"))
-    if gamma is not None:
-        check_real(gamma, "gamma", minimum=0, open_minimum=True)
-    check_integer(degree, "degree", minimum=1)
-    check_real(coef0, "coef0", minimum=0)
-
-
 def _fit_bytes(n_rows: int, m: int, itemsize: int) -> int:
     """The peak of a fit: dsyevd holds the m×m matrix and 2m² numbers of workspace; later P and the features."""
     return 8 * m * m + max(16 * m * m, itemsize * n_rows * m)
-
-
-def _affordable_landmarks(n_rows: int, itemsize: int, memory_limit: float) -> int:
-    """The largest m ≤ n whose fit stays within ``memory_limit`` bytes."""
-    m = bisect_right(range(1, n_rows + 1), memory_limit, key=lambda m: _fit_bytes(n_rows, m, itemsize))
-    fewest = min(n_rows, _FEWEST_LANDMARKS)
-    if m < fewest:
-        raise InvalidInputError(
-            f"memory_limit={memory_limit:,} bytes is too little for a kernel on {n_rows:,} rows; it must be at least "
-            f"{_fit_bytes(n_rows, fewest, itemsize):,} ({fewest} landmarks)."
-        )
-    return m
 
 
 def _inverse_root(K: np.ndarray, precision: float, name: str) -> np.ndarray:

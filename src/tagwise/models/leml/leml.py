@@ -7,25 +7,26 @@ from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+import scipy.sparse as sp
 
+from tagwise.data.splits import split_rows
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
 from tagwise.feature_blocks import FeatureBlocks
-from tagwise.fields import Fields, dense, matrix, put, value
-from tagwise.kernels import FeatureMatrix, feature_matrix, scaled_rows
+from tagwise.fields import Fields, dense, matrix, value
+from tagwise.kernels import sampled_product, top_k_of_factors
 from tagwise.kernels.vectors import aligned_zeros, dot_all
 from tagwise.losses import get_loss
+from tagwise.metrics import ndcg_at_k
 from tagwise.models.factor_model import (
     LOWEST_SCORE,
     FactorModel,
     FitData,
     PositiveWeight,
-    resolve_positive_weight,
     usable_rank,
 )
-from tagwise.models.leml.kernel_map import Kernel, KernelMap, check_kernel_parameters
-from tagwise.models.leml.steps import FACTORS, Alternation, Factors, ValidationRows, solve_labels
+from tagwise.models.leml.kernel_map import Kernel, KernelMap
+from tagwise.models.leml.steps import FACTORS, Alternation, Factors, solve_labels
 from tagwise.models.updating import UpdatableModel
-from tagwise.parallel import thread_count
 from tagwise.parameters import Count, NonNegative, Positive, Seed, parameters
 from tagwise.problem import Problem
 from tagwise.progress import FitProgress
@@ -38,13 +39,8 @@ __all__ = ["LEML"]
 # Before this many rounds of a cold start a small fall does not end them: the second is often small beside the first,
 # which does most of the work, and the third still worth its time.
 _LEAST_ROUNDS = 3
-
-
-def _best_round(history: list[dict[str, Any]]) -> int:
-    """The first round of the best validation score, or the last round where there are none; from 1."""
-    if not history or "validation" not in history[0]:
-        return len(history)
-    return int(np.argmax([round_["validation"] for round_ in history])) + 1
+# The k of the nDCG by which validation rows judge a round.
+_K = 5
 
 
 def _check_gamma(gamma: Any, name: str) -> None:
@@ -81,11 +77,6 @@ class LEML(UpdatableModel, FactorModel):
         λ > 0 (≥ 0 for the closed form).
     max_iter : int
         Rounds at the most.
-    positive_weight : float, array (L,) or "propensity"
-        ω of a positive relative to a negative: one number, one per label, or the inverse propensities of Jain et al.
-        2016. Larger weights favour rare labels, and suit data in which only positives are trustworthy.
-    fit_intercept : bool
-        Whether b is learnt (else 0).
     solver : {"alternating", "closed_form"}
         "closed_form" solves squared loss with all labels known exactly, with the penalty ½λ‖Z‖²_F in place of the trace
         norm (reduced-rank ridge regression; at λ = 0 Claim 1 of the paper, which is CPLST). For min(n, d) up to some
@@ -184,9 +175,9 @@ class LEML(UpdatableModel, FactorModel):
     solver: Literal["alternating", "closed_form"] = "alternating"
     init: Literal["spectral", "random"] = "spectral"
     kernel: Kernel | None = None
-    gamma: float | None = None
-    degree: int = 3
-    coef0: float = 1.0
+    gamma: Positive | None = None
+    degree: Count = 3
+    coef0: NonNegative = 1.0
     memory_limit: Positive = 2**28
     early_stopping: bool = False
     validation_fraction: ValidationShare = 0.1
@@ -204,8 +195,6 @@ class LEML(UpdatableModel, FactorModel):
 
     def _check_parameters(self) -> None:
         check_real(self.reg, "reg", minimum=0, open_minimum=self.solver == "alternating")
-        if self.kernel is not None:
-            check_kernel_parameters(self.kernel, self.gamma, self.degree, self.coef0)
         if self.solver == "closed_form":
             unsuitable = [
                 ("loss", self.loss != "squared", "squared"),
@@ -222,26 +211,6 @@ class LEML(UpdatableModel, FactorModel):
         if self.warm_start and self.kernel is not None:
             raise InvalidInputError("warm_start cannot continue a kernel model: the features of a fit are its own.")
 
-    def _check_against_data(self, problem: Problem) -> None:
-        """Checks that need the data, before any work starts."""
-        resolve_positive_weight(self.positive_weight, problem.Y)
-        if self.solver == "closed_form" and problem.known is not None:
-            raise InvalidInputError(
-                'solver="closed_form" needs every label to be known; with observed, use solver="alternating".'
-            )
-        if self.solver == "closed_form" and problem.row_weight is not None:
-            raise InvalidInputError('solver="closed_form" does not weigh rows; with sample_weight, use "alternating".')
-        if self._starts_warm():
-            n_features, n_labels = problem.X.shape[1], problem.n_labels
-            rank = min(self.rank, n_features, n_labels)
-            found = (self.feature_factors_.shape, self.label_factors_.shape)
-            expected = ((n_features, rank), (n_labels, rank))
-            if found != expected:
-                raise InvalidInputError(
-                    f"warm_start needs the features, labels and rank of the last fit: its factors are {found[0]} and "
-                    f"{found[1]} where {expected[0]} and {expected[1]} are needed; set warm_start=False or fit anew."
-                )
-
     def _reads_blocks(self) -> bool:
         return True
 
@@ -251,13 +220,16 @@ class LEML(UpdatableModel, FactorModel):
     # ------------------------------------------------------------------ fit
 
     def _fit(self, problem: Problem, progress: FitProgress) -> None:
-        self._check_against_data(problem)
-        rows = problem.X
-        if self.kernel is not None or self.solver == "closed_form":
-            rows = self._prepared(rows)
-            rows = rows.tocsr() if isinstance(rows, FeatureBlocks) else rows
-        kernel_map: KernelMap | None = None
-        self.gamma_ = None
+        data = FitData.build(problem, get_loss(self.loss), self.positive_weight, self.n_jobs)
+        if self.solver == "closed_form" and problem.known is not None:
+            raise InvalidInputError(
+                'solver="closed_form" needs every label to be known; with observed, use solver="alternating".'
+            )
+        if self.solver == "closed_form" and problem.row_weight is not None:
+            raise InvalidInputError('solver="closed_form" does not weigh rows; with sample_weight, use "alternating".')
+        rows, kernel_map, self.gamma_ = self._prepared(problem.X), None, None
+        if isinstance(rows, FeatureBlocks) and (self.kernel is not None or self.solver == "closed_form"):
+            rows = rows.tocsr()
         if self.kernel is not None:
             kernel_map = KernelMap.build(
                 rows,
@@ -273,40 +245,24 @@ class LEML(UpdatableModel, FactorModel):
         n_features, n_labels = rows.shape[1], problem.n_labels
         rank = usable_rank(self.rank, min(n_features, n_labels), f"{n_features} features and {n_labels} labels allow")
         if self.solver == "closed_form":
-            self.best_iter_ = 0
             W, H, b, objective = reduced_rank_ridge(
                 rows, problem.Y, rank, self.reg, fit_intercept=self.fit_intercept, memory_limit=self.memory_limit
             )
-            factors = Factors(W, H, b)
+            factors, self.best_iter_ = Factors(W, H, b), 0
             progress.step(objective)
         else:
-            factors = self._alternate(replace(problem, X=rows), rank, progress)
+            factors = self._alternate(replace(data, X=rows), rank, progress)
         if kernel_map is not None:
             factors.W = kernel_map.fold(factors.W)
-        dtype = problem.X.dtype
         self.rank_ = factors.H.shape[1]
-        self.feature_factors_ = factors.W.astype(dtype, copy=False)
-        self.label_factors_ = factors.H.astype(dtype, copy=False)
-        self.intercept_ = (factors.b - get_loss(self.loss).threshold).astype(dtype)
+        self._take_factors(factors.W, factors.H, factors.b - data.loss.threshold, problem.X.dtype)
 
-    def _alternate(self, problem: Problem, rank: int, progress: FitProgress) -> Factors:
+    def _alternate(self, data: FitData, rank: int, progress: FitProgress) -> Factors:
         """Algorithm 1 of the paper: minimise in turn over W with H fixed and over H with W fixed."""
-        threads = thread_count(self.n_jobs)
-        products = partial(
-            feature_products,
-            normalize=self.normalize and self.kernel is None,
-            dense_weight=self.dense_weight,
-            n_threads=threads,
-        )
-        validation: ValidationRows | None = None
-        if self.early_stopping:
-            problem, held_out = ValidationRows.split(problem, self.validation_fraction, self.random_state)
-            validation = ValidationRows(held_out, products(held_out.X), n_threads=threads)
-        data = FitData.build(problem, get_loss(self.loss), self.positive_weight, self.n_jobs, products)
+        data, validation = self._hold_out(data) if self.early_stopping else (data, None)
         steps = Alternation(data, self.reg, fit_intercept=self.fit_intercept, inner_iter=self.inner_iter)
-        history = progress.history
-        sizes = {"d": problem.X.shape[1], "k": rank, "L": problem.n_labels}
-        kept, kept_best = (progress.resume(fields, problem.X.dtype, **sizes) for fields in (FACTORS, _BEST))
+        history, sizes = progress.history, {"d": data.X.shape[1], "k": rank, "L": data.n_labels}
+        kept, kept_best = (progress.resume(fields, data.X.dtype, **sizes) for fields in (FACTORS, _BEST))
         factors = self._start(data, steps, rank) if kept is None else Factors(**kept)
         best = None if kept_best is None else Factors(*kept_best.values())
 
@@ -315,7 +271,7 @@ class LEML(UpdatableModel, FactorModel):
             value = steps.step_labels(factors)  # H and b: each label its own problem for this W
             objective, info = value + 0.5 * self.reg * dot_all(factors.W, factors.W).item(), {"fall": fall}
             if validation is not None:
-                info["validation"] = validation.score(factors)
+                info["validation"] = validation_score(validation, factors)
                 if best is None or info["validation"] > max(round_["validation"] for round_ in history):
                     best = Factors(factors.W.copy(), factors.H.copy(), factors.b.copy())
                     progress.keep(best_W=best.W, best_H=best.H, best_b=best.b)
@@ -328,9 +284,21 @@ class LEML(UpdatableModel, FactorModel):
         self.best_iter_ = _best_round(history)
         best = factors if best is None else best
         unknown = data.targets.unknown_labels()
-        best.H[unknown] = 0
-        best.b[unknown] = LOWEST_SCORE
+        best.H[unknown], best.b[unknown] = 0, LOWEST_SCORE
         return best
+
+    def _hold_out(self, data: FitData) -> tuple[FitData, FitData]:
+        """Rows to train on and rows to validate on, by known labels alone. Rare labels stay in training."""
+        train, chosen = split_rows(data.Y, self.validation_fraction, self.random_state, keep_labels=True)
+        if len(chosen) == 0:
+            raise InvalidInputError(
+                f"validation_fraction={self.validation_fraction} of {data.n_rows} rows holds no row out (every row is "
+                "needed to keep its labels in training); raise it or switch early_stopping off."
+            )
+        validation = data.rows(chosen)
+        if validation.observed is not None and validation.observed.nnz == 0:
+            raise InvalidInputError("none of the validation rows has a known label; switch early_stopping off.")
+        return FitData.build(data.rows(train), data.loss, self.positive_weight, self.n_jobs), validation
 
     def _has_ended(self, history: list[dict[str, Any]]) -> bool:
         """Whether the last round met a stopping rule: a small step in W, or no better validation score for a while."""
@@ -366,6 +334,13 @@ class LEML(UpdatableModel, FactorModel):
         loss, dtype, (n_labels, n_features) = data.loss, data.X.dtype, (data.n_labels, data.X.shape[1])
         b = loss.constant(data.targets.rates()) if self.fit_intercept else np.zeros(n_labels)
         if self._starts_warm():
+            found = (self.feature_factors_.shape, self.label_factors_.shape)
+            expected = ((n_features, rank), (n_labels, rank))
+            if found != expected:
+                raise InvalidInputError(
+                    f"warm_start needs the features, labels and rank of the last fit: its factors are {found[0]} and "
+                    f"{found[1]} where {expected[0]} and {expected[1]} are needed; set warm_start=False or fit anew."
+                )
             b = np.where(self.intercept_ > LOWEST_SCORE / 2, self.intercept_ + loss.threshold, b).astype(float)
             return Factors(self.feature_factors_.astype(dtype), self.label_factors_.astype(dtype), b)
         rng = random_generator(self.random_state)
@@ -404,10 +379,7 @@ class LEML(UpdatableModel, FactorModel):
         H, b, _ = solve_labels(known, A, loss, self.reg, fit_intercept=self.fit_intercept)
         if back is not None:
             H = H @ back.T
-        unknown = known.unknown_labels()
-        H[unknown], b[unknown] = 0, LOWEST_SCORE
-        self.label_factors_ = put(self.label_factors_, labels, H)
-        self.intercept_ = put(self.intercept_, labels, b - loss.threshold)
+        self._put_labels(labels, H, b - loss.threshold, known.unknown_labels())
 
     # ------------------------------------------------------------------ kernels
 
@@ -433,7 +405,21 @@ class LEML(UpdatableModel, FactorModel):
             raise ValueError("gamma_ is None, and the kernel needs it")
 
 
-def feature_products(X: Features, *, normalize: bool, dense_weight: float, n_threads: int) -> FeatureMatrix:
-    """X for products from both sides, its rows scaled."""
-    scaled = scaled_rows(X, normalize=normalize, dense_weight=dense_weight, n_threads=n_threads)
-    return feature_matrix(scaled, n_threads=n_threads)
+def _best_round(history: list[dict[str, Any]]) -> int:
+    """The first round of the best validation score, or the last round where there are none; from 1."""
+    if not history or "validation" not in history[0]:
+        return len(history)
+    return int(np.argmax([round_["validation"] for round_ in history])) + 1
+
+
+def validation_score(rows: FitData, factors: Factors) -> float:
+    """nDCG@5 of these rows by these factors; with a mask, only the known pairs of a row are ranked."""
+    A, b, known, threads = rows.features().matmul(factors.W), factors.b, rows.observed, rows.n_threads
+    b = b.astype(factors.H.dtype)
+    ranking: Any
+    if known is None:
+        ranking, _ = top_k_of_factors(A, factors.H, _K, intercept=b, n_threads=threads)
+    else:
+        scores = sampled_product(known, A, factors.H, n_threads=threads) + b[known.indices]
+        ranking = sp.csr_matrix((scores, known.indices, known.indptr), shape=known.shape)
+    return float(ndcg_at_k(rows.Y, ranking, k=_K))

@@ -107,8 +107,6 @@ class MSE(MultiLabelModel):
         The most bytes that a fit may take at its peak, without X and Y as given: scaled rows, L and S in factored form,
         the dense rows of the most expensive label, and the Gram matrix of all R directions. A fit that could need more
         is refused before any work, as is loading a folder whose dictionary would. ``float("inf")`` is no limit.
-    random_state : int, Generator, RandomState or None
-        Seeds the projections of "brp".
 
     Attributes
     ----------
@@ -234,7 +232,19 @@ class MSE(MultiLabelModel):
         self.feature_scales_ = feature_scales(X, self.scale)
         ranks = usable_ranks(Y, resolve_ranks(self._used("subspace_rank"), Y), X.shape[1])
         n_outliers = outlier_count(self.outlier_fraction, X.shape[0] * X.shape[1])
-        self._check_fit_memory(X, Y, ranks, n_outliers)
+        threads, size, n_features = thread_count(self.n_jobs), float(ranks.sum()), X.shape[1]
+        copies = bool(self.normalize) + bool((self.feature_scales_ != 1).any())
+        scaled = float(copies * X.dtype.itemsize * len(_stored(X)))
+        training = decomposition_memory(X, Y, ranks, n_outliers, decomposition=self.decomposition, n_threads=threads)
+        # When the dictionary is built, only the bases of what training needed are left.
+        dictionary = size * n_features * X.dtype.itemsize + dictionary_memory(size, n_features, n_threads=threads)
+        require_memory(
+            scaled + max(training, dictionary),
+            self.memory_limit,
+            f"MSE, with {size:,.0f} directions of {n_features:,} features and {n_outliers:,} outliers,",
+            "lower subspace_rank or outlier_fraction, leave out rare labels, raise memory_limit, or use LEML or "
+            "BinaryRelevance, which are made for many labels",
+        )
         rows = self._prepared(X)
         with np.errstate(over="ignore"):
             values = _stored(rows)
@@ -322,23 +332,6 @@ class MSE(MultiLabelModel):
             dictionary = GroupDictionary.build(atoms, borders, n_threads=threads)
         self._dictionary = dictionary
 
-    def _check_fit_memory(self, X: Features, Y: sp.csr_matrix, ranks: np.ndarray, n_outliers: int) -> None:
-        """Refuse a fit whose peak, without X and Y, could be above the limit."""
-        threads = thread_count(self.n_jobs)
-        size, n_features = float(ranks.sum()), X.shape[1]
-        copies = bool(self.normalize) + bool((self.feature_scales_ != 1).any())
-        scaled = float(copies * X.dtype.itemsize * len(_stored(X)))
-        training = decomposition_memory(X, Y, ranks, n_outliers, decomposition=self.decomposition, n_threads=threads)
-        # When the dictionary is built, only the bases of what training needed are left.
-        dictionary = size * n_features * X.dtype.itemsize + dictionary_memory(size, n_features, n_threads=threads)
-        require_memory(
-            scaled + max(training, dictionary),
-            self.memory_limit,
-            f"MSE, with {size:,.0f} directions of {n_features:,} features and {n_outliers:,} outliers,",
-            "lower subspace_rank or outlier_fraction, leave out rare labels, raise memory_limit, or use LEML or "
-            "BinaryRelevance, which are made for many labels",
-        )
-
     def _score_rows(self, X: Features) -> np.ndarray:
         scores = np.full((X.shape[0], self.n_labels_), LOWEST_SCORE, dtype=self.subspaces_.dtype)
         if len(self.subspaces_):
@@ -387,35 +380,28 @@ class MSE(MultiLabelModel):
             Strongest first; empty for a label without a subspace.
         """
         self._require_fitted()
-        number = self._label_id(label)
-        own = slice(self.subspace_starts_[number], self.subspace_starts_[number + 1])
-        top = check_integer(top, "top", minimum=1)
-        names = self._feature_names(feature_names)
-        found = []
+        top, known = check_integer(top, "top", minimum=1), self.label_names_ or []
+        if not isinstance(label, str):
+            label = check_integer(label, "label", minimum=0, maximum=self.n_labels_ - 1)
+        elif label in known:
+            label = known.index(label)
+        else:
+            raise InvalidInputError(f"label {label!r} is not among the {len(known):,} label names of this model.")
+        names: Any = feature_names
+        if names is None:
+            names = getattr(self, "feature_names_in_", range(self.n_features_in_))
+        elif not isinstance(names, (list, tuple, np.ndarray)):
+            raise InvalidTypeError(f"feature_names must be a list of names; found {names!r:.60}.")
+        elif len(names) != self.n_features_in_:
+            raise InvalidInputError(
+                f"feature_names has {len(names):,} names but the model has {self.n_features_in_:,} features."
+            )
+        own, found = slice(self.subspace_starts_[label], self.subspace_starts_[label + 1]), []
         for weights, strength in zip(self.subspaces_[own], self.strengths_[own]):
             order = np.argsort(-np.abs(weights), kind="stable")[:top]
             features = [(names[i], float(weights[i])) for i in order if weights[i] != 0]
             found.append(Direction(float(strength), features))
         return found
-
-    def _feature_names(self, given: Sequence[str] | None) -> Sequence[Any]:
-        if given is None:
-            return list(getattr(self, "feature_names_in_", range(self.n_features_in_)))
-        if not isinstance(given, (list, tuple, np.ndarray)):
-            raise InvalidTypeError(f"feature_names must be a list of names; found {given!r:.60}.")
-        if len(given) != self.n_features_in_:
-            raise InvalidInputError(
-                f"feature_names has {len(given):,} names but the model has {self.n_features_in_:,} features."
-            )
-        return list(given)
-
-    def _label_id(self, label: int | str) -> int:
-        if not isinstance(label, str):
-            return check_integer(label, "label", minimum=0, maximum=self.n_labels_ - 1)
-        names = self.label_names_ or []
-        if label not in names:
-            raise InvalidInputError(f"label {label!r} is not among the {len(names):,} label names of this model.")
-        return names.index(label)
 
     def _check_fitted(self) -> None:
         C, starts = self.subspaces_, self.subspace_starts_

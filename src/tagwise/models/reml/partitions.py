@@ -2,44 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 
-from tagwise.fields import Fields, value
 from tagwise.kernels import CSRWithTranspose, dense_matmul, gram
-from tagwise.models.leml.steps import FACTORS, Factors
+from tagwise.models.leml.steps import Factors
 from tagwise.objectives.squared import weighed
 from tagwise.parallel import single_threaded_blas
-from tagwise.validation import check_flag, check_real
 
-__all__ = ["Part", "project_onto_first", "random_parts"]
-
-
-@dataclass(frozen=True)
-class Part:
-    """The low rank of some labels alone: W (d, k), H (m, k), b (m), and how its rounds ended."""
-
-    labels: np.ndarray
-    factors: Factors
-    objective: float
-    converged: bool
-    fall: float
-
-    def kept(self) -> dict[str, Any]:
-        """The part as a checkpoint holds it; its labels follow from the seed."""
-        factors = self.factors
-        ended = {"objective": self.objective, "converged": self.converged, "fall": self.fall}
-        return {"W": factors.W, "H": factors.H, "b": factors.b, **ended}
-
-
-PART = FACTORS | Fields(
-    objective=value(check_real, "Equation 5 at its end."),
-    converged=value(check_flag, "Whether its rounds met the stopping rule."),
-    fall=value(check_real, "Share of the first round's fall in the last one's."),
-)
-"""A part in a checkpoint."""
+__all__ = ["project_onto_first", "random_parts"]
 
 
 def random_parts(labels: np.ndarray, partitions: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -48,26 +18,29 @@ def random_parts(labels: np.ndarray, partitions: int, rng: np.random.Generator) 
 
 
 def project_onto_first(
-    X: CSRWithTranspose, parts: list[Part], intercept: np.ndarray, row_weight: np.ndarray | None = None
+    X: CSRWithTranspose,
+    parts: list[tuple[np.ndarray, Factors]],
+    intercept: np.ndarray,
+    row_weight: np.ndarray | None = None,
 ) -> Factors:
     """The scores XW_iH_iᵀ of all parts, projected onto the column space of XW_1: factors of one rank for all labels.
 
+    ``parts`` are the labels and factors of each.
     With A = XW_1, part i becomes A·(AᵀA)⁺AᵀXW_i·H_iᵀ, whose label factors are H_i((AᵀA)⁺AᵀXW_i)ᵀ. Labels that are in
     no part have factors 0 and the intercepts given (L). Where rows have weights V, Aᵀ is AᵀV. Time O(nnz(X)k + nk²)
     per part.
     """
-    threads = X.n_threads
-    A = X.matmul(parts[0].factors.W)
+    threads, W = X.n_threads, parts[0][1].W
+    A = X.matmul(W)
     with single_threaded_blas():
         weighted = A if row_weight is None else weighed(A.copy(), row_weight)
         inverse = np.linalg.pinv(gram(A, weighted, n_threads=threads), hermitian=True)
     b = intercept.astype(np.float64)
     H = np.zeros((len(b), A.shape[1]), dtype=A.dtype)
-    for place, part in enumerate(parts):
-        b[part.labels] = part.factors.b
-        if place == 0:
-            H[part.labels] = part.factors.H
-            continue
-        onto = inverse @ gram(weighted, X.matmul(part.factors.W), n_threads=threads)
-        H[part.labels] = dense_matmul(part.factors.H, np.ascontiguousarray(onto.T, dtype=A.dtype), n_threads=threads)
-    return Factors(parts[0].factors.W, H, b)
+    for place, (labels, part) in enumerate(parts):
+        b[labels], H_part = part.b, part.H
+        if place:
+            onto = inverse @ gram(weighted, X.matmul(part.W), n_threads=threads)
+            H_part = dense_matmul(part.H, np.ascontiguousarray(onto.T, dtype=A.dtype), n_threads=threads)
+        H[labels] = H_part
+    return Factors(W, H, b)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,9 +20,6 @@ from tagwise.feature_blocks import FeatureBlocks
 from tagwise.fields import Fields, csr, dense, matrix, put, value
 from tagwise.kernels import (
     BlockFeatures,
-    CSRWithTranspose,
-    FeatureMatrix,
-    feature_matrix,
     matmul,
     scores_of_factors_and_sparse,
     top_k_of_factors_and_sparse,
@@ -31,17 +28,16 @@ from tagwise.kernels.norm_pruned import BoundedLabels, top_k_within_bounds
 from tagwise.kernels.vectors import dot_all
 from tagwise.losses import get_loss
 from tagwise.models.factor_model import (
-    LOWEST_SCORE,
     FactorModel,
     FitData,
     PositiveWeight,
     may_be_added,
     usable_rank,
 )
-from tagwise.models.leml.steps import FACTORS, Alternation, Factors
+from tagwise.models.leml.steps import FACTORS, Alternation, Factors, words_of
 from tagwise.models.reml.dense_start import dense_rank, start_of_dense
-from tagwise.models.reml.partitions import PART, Part, project_onto_first, random_parts
-from tagwise.models.reml.sparse_part import ADMMPart, SparsePart, SparseStep, SupportPart, admm_fits, pruned, words_of
+from tagwise.models.reml.partitions import project_onto_first, random_parts
+from tagwise.models.reml.sparse_part import ADMMPart, SparsePart, SparseStep, SupportPart, admm_fits, pruned
 from tagwise.models.updating import UpdatableModel
 from tagwise.objectives.labels import TrainingLabels
 from tagwise.parallel import even_chunks, on_this_thread, run_chunks, single_threaded_blas, thread_count
@@ -67,14 +63,15 @@ _FEW_LEARNT = 150
 _SUPPORT_SHARE = 4
 
 
-_ROUNDS = FACTORS | Fields(
-    S=matrix("d", "L", meaning="The sparse part of the last round."),
+_PART = FACTORS | Fields(
     value=value(check_real, "The objective, an eighth of equation 5."),
     first=value(check_real, "By how much the first round lowered it."),
     fall=value(check_real, "By how much the last round lowered it."),
     unsolved=value(check_integer, "Number of labels whose S fell short of its tolerance."),
+    done=value(check_integer, "Number of rounds."),
 )
-"""An alternation under way, as a checkpoint holds it."""
+_ROUNDS = _PART | Fields(S=matrix("d", "L", meaning="The sparse part of the last round."))
+"""A part of the labels, and an alternation under way, as a checkpoint holds them."""
 
 
 @parameters
@@ -118,10 +115,6 @@ class REML(UpdatableModel, FactorModel):
         largest one that cost less than 0.1 points on validation rows of four sets; docs/reml.md shows the curve.
     max_iter : int
         Maximum number of rounds.
-    positive_weight : float, array (L,) or "propensity"
-        ω of a positive relative to a negative, as in LEML.
-    fit_intercept, normalize : bool
-        Whether b is learnt; scale rows of X to unit length, at fit and at prediction.
     inner_iter : int
         Steps of conjugate gradients for U per round. Few leave to H what H explains better.
     tol : float
@@ -247,28 +240,18 @@ class REML(UpdatableModel, FactorModel):
                 'sparse_part="support".',
                 ConvergenceWarning,
             )
-        dtype, factors = X.dtype, rounds.factors
-        factors.H[unknown] = 0
-        factors.b[unknown] = LOWEST_SCORE
+        factors = rounds.factors
         self.rank_ = factors.H.shape[1]
-        self.feature_factors_ = factors.W.astype(dtype, copy=False)
-        self.label_factors_ = factors.H.astype(dtype, copy=False)
-        self.intercept_ = (factors.b - 0.5).astype(dtype)
-        self.sparse_weights_ = pruned(rounds.sparse, self.prune).astype(dtype, copy=False)
+        self._take_factors(factors.W, factors.H, factors.b - 0.5, X.dtype, unknown)
+        self.sparse_weights_ = pruned(rounds.sparse, self.prune).astype(X.dtype, copy=False)
 
     def _fit_data(self, problem: Problem) -> FitData:
-        products = partial(feature_products, n_threads=thread_count(self.n_jobs))
-        prepared = replace(problem, X=self._prepared(problem.X))
-        return FitData.build(prepared, get_loss("squared"), self.positive_weight, self.n_jobs, products)
+        prepared = replace(problem, X=self._as_sparse(problem.X))
+        return FitData.build(prepared, get_loss("squared"), self.positive_weight, self.n_jobs)
 
     def _steps(self, data: FitData, executor: Executor | None = None) -> Alternation:
-        return Alternation(
-            data,
-            self.reg_low_rank / 2,
-            fit_intercept=self.fit_intercept,
-            inner_iter=self.inner_iter,
-            executor=executor,
-        )
+        intercept, inner = self.fit_intercept, self.inner_iter
+        return Alternation(data, self.reg_low_rank / 2, fit_intercept=intercept, inner_iter=inner, executor=executor)
 
     def _alternate(
         self,
@@ -285,12 +268,15 @@ class REML(UpdatableModel, FactorModel):
         """
         reg, offset, data = self.reg_low_rank / 2, self._offset(), steps.local
         sparse = self._sparse_part(data, keep_gram=keep_gram)
-        rounds = None if progress is None else self._resumed(progress, data)
-        if rounds is None:
+        sizes = {"d": data.X.shape[1], "k": self.rank, "L": data.n_labels}
+        kept = None if progress is None else progress.resume(_ROUNDS, data.X.dtype, **sizes)
+        if kept is not None:
+            rounds = Rounds.of(self.tol, **kept)
+        else:
             factors = start()
             value = steps.squared_loss(factors.shifted(offset)) + _penalty(factors, reg)
             empty = sp.csr_matrix((len(factors.W), len(factors.H)), dtype=data.X.dtype)
-            rounds = Rounds(factors, empty, value)
+            rounds = Rounds(self.tol, factors, value, empty)
         factors = rounds.factors
         while not rounds.converged and rounds.done < self.max_iter:
             steps.beside(rounds.sparse, offset)
@@ -298,24 +284,12 @@ class REML(UpdatableModel, FactorModel):
                 steps.step_features(factors)  # U: a few steps of conjugate gradients
             steps.step_labels(factors)  # V and b: closed form
             step = sparse.step(steps, factors.shifted(offset), rounds.sparse if rounds.done else None)  # H
-            rounds.add(step, step.value + _penalty(factors, reg), self.tol)
+            rounds.add(step, step.value + _penalty(factors, reg))
             if progress is not None:
-                progress.keep(W=factors.W, H=factors.H, b=factors.b, S=rounds.sparse)
-                progress.keep(value=rounds.value, first=rounds.first, fall=rounds.fall, unsolved=rounds.unsolved)
+                progress.keep(**rounds.kept(), S=rounds.sparse)
                 if progress.step(_EQUATION_5 * rounds.value, unsolved=step.unsolved, fall=rounds.share):
                     break
         return replace(rounds, factors=factors.shifted(offset))
-
-    def _resumed(self, progress: FitProgress, data: FitData) -> Rounds | None:
-        """The rounds of a checkpoint, if there is one."""
-        kept = progress.resume(_ROUNDS, data.X.dtype, d=data.X.shape[1], k=self.rank, L=data.n_labels)
-        if kept is None:
-            return None
-        factors = Factors(kept["W"], kept["H"], kept["b"])
-        rounds = Rounds(factors, kept["S"], kept["value"], kept["first"], kept["fall"], len(progress.history))
-        rounds.unsolved = kept["unsolved"]
-        rounds.judge(self.tol)
-        return rounds
 
     def _start(self, steps: Alternation, rng: np.random.Generator) -> Factors:
         """W = 0, H as in LEML, b the best constants (0 beside the offset where there is no intercept).
@@ -339,46 +313,34 @@ class REML(UpdatableModel, FactorModel):
         """Algorithm 1: parts alone, their low ranks projected onto the first one's column space, then H for all."""
         data, executor, threads = steps.local, steps.executor, thread_count(self.n_jobs)
         tasks = list(zip(ids, [int(seed) for seed in rng.integers(2**31, size=len(ids))]))
-        sparse = self._sparse_part(data)
+        sparse, parts = self._sparse_part(data), list[Rounds]()
         if isinstance(sparse, SupportPart):
             sparse.features(data)  # what all parts use is made once
-        parts = self._resumed_parts(progress, ids, data)
-        done, together = len(parts), threads if executor.n_blocks == 1 else len(ids)
-        for start, stop in even_chunks(len(ids) - done, together):
-            first, last = done + start, done + stop
+        for labels, part in zip(ids, progress.kept.get("parts", ())):
+            sizes = {"d": data.X.shape[1], "k": min(self.rank, len(labels)), "L": len(labels)}
+            parts.append(Rounds.of(self.tol, **progress.resume(_PART, data.X.dtype, part, **sizes) or {}))
+        left = tasks[len(parts) :]
+        for start, stop in even_chunks(len(left), threads if executor.n_blocks == 1 else len(ids)):
             if executor.n_blocks == 1:
-                found = run_chunks(
-                    lambda place, _: learn_part(tasks[place], data, self),
-                    [(place, place + 1) for place in range(first, last)],
-                    threads,
-                )
+                places = [(place, place + 1) for place in range(start, stop)]
+                found = run_chunks(lambda place, _: learn_part(left[place], data, self), places, threads)
             else:
-                found = executor.map(learn_part, tasks[first:last], steps.data, executor.share(self))
-            for part in found:
-                parts.append(part)
+                found = executor.map(learn_part, left[start:stop], steps.data, executor.share(self))
+            for rounds in found:
+                parts.append(rounds)
                 progress.keep(parts=[part.kept() for part in parts])
-                progress.step(part.objective, part=len(parts))
+                progress.step(_EQUATION_5 * rounds.value, part=len(parts))
             if progress.stopped:
                 break
         progress.keep("parts")
-        factors = project_onto_first(words_of(data.features()), parts, self._constants(data.targets), data.row_weight)
+        learnt = [(labels, part.factors) for labels, part in zip(ids, parts)]
+        factors = project_onto_first(words_of(data.features()), learnt, self._constants(data.targets), data.row_weight)
         step = sparse.step(steps, factors, None)
         value = step.value + _penalty(factors, self.reg_low_rank / 2)
         if not progress.stopped:
             progress.step(_EQUATION_5 * value, unsolved=step.unsolved)
-        falls, converged = max(part.fall for part in parts), all(part.converged for part in parts)
-        return Rounds(factors, step.weights, value, 1.0, falls, unsolved=step.unsolved, converged=converged)
-
-    def _resumed_parts(self, progress: FitProgress, ids: list[np.ndarray], data: FitData) -> list[Part]:
-        """The finished parts of a checkpoint."""
-        d, parts = data.X.shape[1], []
-        for labels, part in zip(ids, progress.kept.get("parts", ())):
-            sizes = {"d": d, "k": min(self.rank, len(labels)), "L": len(labels)}
-            kept = progress.resume(PART, data.X.dtype, part, **sizes)
-            if kept is not None:
-                factors = Factors(kept.pop("W"), kept.pop("H"), kept.pop("b"))
-                parts.append(Part(labels, factors, **kept))
-        return parts
+        fall = max((part.share for part in parts if not part.converged), default=0.0)
+        return Rounds(self.tol, factors, value, step.weights, 1.0, fall, step.unsolved, done=1)
 
     def _sparse_part(self, data: FitData, *, keep_gram: bool = True) -> SparsePart:
         if self.sparse_part != "support":
@@ -424,11 +386,8 @@ class REML(UpdatableModel, FactorModel):
             return Factors(W, zeros, model._constants(known) - model._offset())
 
         rounds = model._alternate(model._steps(data), start, fixed_features=True, keep_gram=len(labels) > _FEW_LEARNT)
-        found, unknown = rounds.factors, known.unknown_labels()
-        found.H[unknown], found.b[unknown] = 0, LOWEST_SCORE
         weights = pruned(rounds.sparse, self.prune).astype(dtype, copy=False)
-        self.label_factors_ = put(self.label_factors_, labels, found.H)
-        self.intercept_ = put(self.intercept_, labels, found.b - 0.5)
+        self._put_labels(labels, rounds.factors.H, rounds.factors.b - 0.5, known.unknown_labels())
         self.sparse_weights_ = put(self.sparse_weights_, labels, weights, axis=1)
 
     # ------------------------------------------------------------------ proposals
@@ -519,44 +478,42 @@ class REML(UpdatableModel, FactorModel):
 class Rounds:
     """An alternation under way, and what it has come to in the end.
 
-    Attributes
-    ----------
-    factors : Factors
-        Without the offset ½ of a model without intercept.
-    sparse : CSR or array (d, L)
-        S of the last round; before the first one empty.
-    value : float
-        The objective, an eighth of equation 5.
-    first, fall : float
-        By how much the first and the last round lowered it; with parts 1 and the largest ``share`` of a part.
-    done : int
-        Rounds so far.
-    unsolved : int
-        Labels whose S fell short of its tolerance in the last round.
-    converged : bool
-        Whether the last round met the stopping rule.
+    ``factors`` are without the offset ½ of a model without intercept; ``sparse`` is S of the last round, None in a part
+    of the labels; of the others see ``_PART``. Of all parts together, ``first`` is 1 and ``fall`` the largest ``share``
+    of a part that has not converged.
     """
 
+    tol: float
     factors: Factors
-    sparse: sp.csr_matrix | np.ndarray
     value: float
+    sparse: Any = None
     first: float = 0.0
     fall: float = 0.0
-    done: int = 0
     unsolved: int = 0
-    converged: bool = False
+    done: int = 0
 
-    def add(self, step: SparseStep, value: float, tol: float) -> None:
+    @classmethod
+    def of(cls, tol: float, *, W: np.ndarray, H: np.ndarray, b: np.ndarray, S: Any = None, **numbers: Any) -> Rounds:
+        """From what a checkpoint holds."""
+        return cls(tol, Factors(W, H, b), sparse=S, **numbers)
+
+    def kept(self) -> dict[str, Any]:
+        """What a checkpoint holds, beside S."""
+        return vars(self.factors) | {
+            name: getattr(self, name) for name in ("value", "first", "fall", "unsolved", "done")
+        }
+
+    def add(self, step: SparseStep, value: float) -> None:
         """One more round, at whose end the objective is ``value``."""
         self.fall = self.value - value
         self.first = self.first or self.fall
         self.sparse, self.value, self.unsolved = step.weights, value, step.unsolved
         self.done += 1
-        self.judge(tol)
 
-    def judge(self, tol: float) -> None:
+    @property
+    def converged(self) -> bool:
         """Whether the last round met the stopping rule."""
-        self.converged = bool(self.fall <= max(tol * self.first, _ROUNDING * abs(self.value)))
+        return bool(self.done and self.fall <= max(self.tol * self.first, _ROUNDING * abs(self.value)))
 
     @property
     def share(self) -> float:
@@ -569,14 +526,7 @@ def _words(rows: sp.csr_matrix | FeatureBlocks) -> sp.csr_matrix:
     return rows.words if isinstance(rows, FeatureBlocks) else rows
 
 
-def feature_products(X: Features, *, n_threads: int) -> FeatureMatrix:
-    """Products with rows as they are; arrays as CSR."""
-    if isinstance(X, FeatureBlocks):
-        return feature_matrix(X, n_threads=n_threads)
-    return CSRWithTranspose(sp.csr_matrix(X), n_threads=n_threads)
-
-
-def learn_part(task: tuple[np.ndarray, int], data: FitData, model: REML) -> Part:
+def learn_part(task: tuple[np.ndarray, int], data: FitData, model: REML) -> Rounds:
     """Equation 5 for one part of the labels, on one thread; its H is not kept."""
     ids, seed = task
     rank, support = min(model.rank, len(ids)), max(1, model.support // _SUPPORT_SHARE)
@@ -584,7 +534,7 @@ def learn_part(task: tuple[np.ndarray, int], data: FitData, model: REML) -> Part
     with single_threaded_blas(), on_this_thread():
         steps = model._steps(data.labels(ids), Threads())
         rounds = alone._alternate(steps, lambda: alone._start(steps, random_generator(seed)))
-    return Part(ids, rounds.factors, _EQUATION_5 * rounds.value, rounds.converged, rounds.share)
+    return replace(rounds, sparse=None)
 
 
 def _penalty(factors: Factors, reg: float) -> float:

@@ -8,21 +8,18 @@ and its share of the objective, and a sum of these shares.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
 from tagwise.executor import Block
-from tagwise.kernels import BlockFeatures, CSRWithTranspose, FeatureMatrix, gram
-from tagwise.losses import get_loss
+from tagwise.kernels import BlockFeatures, gram
 from tagwise.models.factor_model import FitData
-from tagwise.models.leml.steps import Alternation, Factors, whole_shard
-from tagwise.objectives.labels import LabelColumns
+from tagwise.models.leml.steps import Alternation, Factors, words_of
 from tagwise.objectives.squared import with_intercept
-from tagwise.parallel import even_chunks, run_chunks
+from tagwise.parallel import even_chunks
 from tagwise.solvers.admm import (
     ADMMResult,
     L1FitRidge,
@@ -32,7 +29,7 @@ from tagwise.solvers.admm import (
 )
 from tagwise.solvers.support import SupportFeatures, SupportRidge
 
-__all__ = ["ADMMPart", "SparsePart", "SparseStep", "SupportPart", "admm_fits", "pruned", "words_of"]
+__all__ = ["ADMMPart", "SparsePart", "SparseStep", "SupportPart", "admm_fits", "pruned"]
 
 # A factorisation of this side takes seconds.
 _QUICK_SIDE = 2000
@@ -41,14 +38,10 @@ _ROUND_TOL, _ROUND_STEPS = 1e-3, 50
 # Numbers of a dense S that are looked at together when it is pruned.
 _PRUNED_AT_ONCE = 1 << 18
 
-# Of a block of labels: the objective at an S, and ADMM from a split.
-_Objective: TypeAlias = Callable[[np.ndarray], np.ndarray]
-_Solve: TypeAlias = Callable[[np.ndarray | None], ADMMResult]
-_Block: TypeAlias = Callable[[Factors, np.ndarray], tuple[_Objective, _Solve]]
+_Targets: TypeAlias = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
-@dataclass(frozen=True)
-class SparseStep:
+class SparseStep(NamedTuple):
     """The new S (d×L, CSR or dense), the loss with S's own penalties there, and how many labels fell short of it."""
 
     weights: sp.csr_matrix | np.ndarray
@@ -128,13 +121,6 @@ def support_block(
     return solved.weights, solved.gain
 
 
-def words_of(X: FeatureMatrix) -> CSRWithTranspose:
-    """The features that have a sparse part, for products."""
-    words = X.words if isinstance(X, BlockFeatures) else X
-    assert isinstance(words, CSRWithTranspose)
-    return words
-
-
 class ADMMPart:
     """S of the paper: λ1‖S‖² and λ3‖XS‖₁ by ADMM, in blocks of labels that fit ``memory_limit``.
 
@@ -144,7 +130,7 @@ class ADMMPart:
     """
 
     def __init__(self, data: FitData, *, reg: float, sparsity: float, memory_limit: float) -> None:
-        self.X, self.labels = words_of(data.features()), data.targets
+        self.X, self.labels, self.loss = words_of(data.features()), data.targets, data.loss
         self.weighted = any(one is not None for one in (data.known, data.positive_weight, data.row_weight))
 
         def factorised() -> L1FitRidge:
@@ -155,7 +141,6 @@ class ADMMPart:
             return L1FitRidge(*parameters, memory_limit=memory_limit / 2)
 
         self.ridge = data.once(("admm", self.weighted), factorised, of_features=True)
-        self.columns = LabelColumns(self.labels, get_loss("squared"))
         width = columns_that_fit(
             *self.X.shape, memory_limit / 2, itemsize=data.X.dtype.itemsize, extra_rows=_block_arrays(self.weighted)
         )
@@ -163,60 +148,51 @@ class ADMMPart:
 
     def step(self, steps: Alternation, factors: Factors, last: sp.csr_matrix | np.ndarray | None) -> SparseStep:
         """Each label keeps the S of the last round where ADMM has not got below it."""
-        A = whole_shard(steps.local).embedded(steps.here(factors.W))
+        A = self.X.matmul(factors.W)
         n_features, n_labels = self.X.shape[1], self.labels.shape[1]
         S = np.zeros((n_features, n_labels), dtype=factors.W.dtype) if last is None else np.array(last)
-        problem_of = partial(self._weighted_block, A) if self.weighted else self._plain_block(A, factors)
-
-        def block(start: int, stop: int) -> tuple[float, int]:
-            """The columns of S of some labels; their objective, and how many of them are not solved."""
-            objective_of, solve = problem_of(factors, np.arange(start, stop))
-            before = objective_of(S[:, start:stop])
-            split = None if last is None else self.X.matmul(np.ascontiguousarray(S[:, start:stop]))
-            found = solve(split)
-            better = found.objective < before
-            S[:, start:stop][:, better] = found.solution[:, better]
-            return float(np.where(better, found.objective, before).sum()), int((~found.converged).sum())
-
-        # One block at a time: a block takes all the memory there is, and its products all threads.
+        objective: Callable[..., np.ndarray] = self.ridge.objective
+        solve: Callable[..., ADMMResult] = self.ridge.solve
+        if isinstance(self.ridge, WeightedL1FitRidge):
+            objective, solve = self.ridge.weighted_objective, self.ridge.solve_weighted
+        targets_of = partial(self._weighted_targets, A, factors) if self.weighted else self._plain_targets(A, factors)
         total, unsolved = 0.0, 0
-        for value, short in run_chunks(block, self.blocks, n_threads=1):
-            total += value
-            unsolved += short
+        # One block at a time: a block takes all the memory there is, and its products all threads.
+        for start, stop in self.blocks:
+            targets, own = targets_of(np.arange(start, stop)), S[:, start:stop]
+            before = objective(np.ascontiguousarray(own), *targets)
+            split = None if last is None else self.X.matmul(np.ascontiguousarray(own))
+            found = solve(*targets, start=split, tol=_ROUND_TOL, max_iter=_ROUND_STEPS)
+            better = found.objective < before
+            own[:, better] = found.solution[:, better]
+            total += float(np.where(better, found.objective, before).sum())
+            unsolved += int((~found.converged).sum())
         return SparseStep(S, 0.5 * total, unsolved)
 
-    def _plain_block(self, A: np.ndarray, factors: Factors) -> _Block:
+    def _plain_targets(self, A: np.ndarray, factors: Factors) -> _Targets:
+        """XᵀR and ‖R‖² of the residuals of some labels."""
         extended_A = with_intercept(A)
         seen = self.X.rmatmul(extended_A)
         inner = gram(extended_A, n_threads=self.labels.n_threads)
         H = np.column_stack([factors.H, factors.b]).astype(A.dtype)
-        ridge = self.ridge
 
-        def block(factors: Factors, ids: np.ndarray) -> tuple[_Objective, _Solve]:
-            Y = self.columns.batch(ids, with_start=False).targets
+        def targets(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            Y = self.labels.batch(ids, self.loss, with_start=False).targets
             cross = self.X.rmatmul(Y) - seen @ H[ids].T
             # ‖y − s‖² = Σ y − 2⟨y, s⟩ + ‖s‖² for 0/1 labels.
             squared_norm = Y.sum(axis=0, dtype=np.float64) - 2 * np.einsum("bk,kb->b", H[ids], extended_A.T @ Y)
             squared_norm += np.einsum("bk,kl,bl->b", H[ids], inner, H[ids], optimize=True)
-            return (
-                lambda S: ridge.objective(np.ascontiguousarray(S), cross, squared_norm),
-                lambda start: ridge.solve(cross, squared_norm, start=start, tol=_ROUND_TOL, max_iter=_ROUND_STEPS),
-            )
+            return cross, squared_norm
 
-        return block
+        return targets
 
-    def _weighted_block(self, A: np.ndarray, factors: Factors, ids: np.ndarray) -> tuple[_Objective, _Solve]:
-        ridge = self.ridge
-        assert isinstance(ridge, WeightedL1FitRidge)
-        batch = self.columns.batch(ids, with_start=False)
+    def _weighted_targets(self, A: np.ndarray, factors: Factors, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """R of some labels, and the weights of its entries."""
+        batch = self.labels.batch(ids, self.loss, with_start=False)
+        assert batch.weights is not None
         residual = batch.targets - A @ factors.H[ids].T
         residual -= factors.b[ids].astype(residual.dtype)
-        weights = batch.weights
-        assert weights is not None
-        return (
-            lambda S: ridge.weighted_objective(np.ascontiguousarray(S), residual, weights),
-            lambda start: ridge.solve_weighted(residual, weights, start=start, tol=_ROUND_TOL, max_iter=_ROUND_STEPS),
-        )
+        return residual, batch.weights
 
 
 SparsePart: TypeAlias = SupportPart | ADMMPart
