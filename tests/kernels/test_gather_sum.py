@@ -71,7 +71,7 @@ def test_the_plain_loop_and_the_vectors_agree(matrix, width, dtype, add) -> None
     vectors, plain = start.copy(), start.copy()
     first, stop, end = width // 3, width, int(matrix.indptr[7])
     for sum_rows, out in ((llvm_gather.sum_rows, vectors), (gather_sum.sum_rows_plain, plain)):
-        sum_rows(matrix.indices, matrix.data, dense, (3, end, matrix.nnz), (first, stop), add, out, width)
+        sum_rows(matrix.indices, matrix.data, dense, (3, end, matrix.nnz), out, width)
     np.testing.assert_allclose(vectors, plain, rtol=0, atol=1e-5 if dtype == np.float32 else 1e-13)
     np.testing.assert_array_equal(vectors[[0, 2]], start[[0, 2]])
     np.testing.assert_array_equal(vectors[1, :first], start[1, :first])

@@ -78,14 +78,24 @@ def _refuse(*_: Any, **__: Any) -> Any:
 
 
 class _Compilation(event.Listener):
-    """Logs once that kernels are compiled (what is found in the cache causes no event), and lets interrupts through."""
+    """Logs once that kernels are compiled (what is found in the cache causes no event), and lets interrupts through.
+
+    Meanwhile the garbage collector rests: it would look through the compiler's many objects again and again. Functions
+    that a function calls are compiled within its compilation, and other threads wait for the compiler's lock.
+    """
 
     said = False
-    count = 0
+    count = depth = 0
+    collects = False
 
     def on_start(self, event: Any) -> None:
-        raise_if_interrupted()
-        self.count += event.kind == "numba:compile"
+        if event.kind == "numba:compile":
+            if self.depth == 0:
+                self.collects = gc.isenabled()
+                gc.disable()
+            self.depth += 1
+            self.count += 1
+        raise_if_interrupted()  # the end of what began is still an event
         if not self.said:
             self.said = True
             logging.getLogger("tagwise").info(
@@ -94,7 +104,10 @@ class _Compilation(event.Listener):
             )
 
     def on_end(self, event: Any) -> None:
-        """Nothing to say."""
+        if event.kind == "numba:compile":
+            self.depth -= 1
+            if self.depth == 0 and self.collects:
+                gc.enable()
 
 
 def n_compiled() -> int:
@@ -103,27 +116,22 @@ def n_compiled() -> int:
 
 
 class _CompilerLock(event.Listener):
-    """Holds back interrupts, and the garbage collector, while numba holds the lock of its compiler.
+    """Holds back interrupts while numba holds, or waits for, the lock of its compiler.
 
     Compiled code is also loaded under this lock, and llvmlite takes its own within. Calls of models hold interrupts
-    back anyhow, except those that are answered in microseconds. The collector would look through the compiler's many
-    objects again and again.
+    back anyhow, except those that are answered in microseconds.
     """
 
     def __init__(self) -> None:
         self._held = threading.local()
 
     def on_start(self, event: Any) -> None:
-        held, collects = deferred_interrupts(), gc.isenabled()
+        held = deferred_interrupts()
         held.__enter__()
-        gc.disable()
-        self._held.__dict__.setdefault("stack", []).append((held, collects))
+        self._held.__dict__.setdefault("stack", []).append(held)
 
     def on_end(self, event: Any) -> None:
-        held, collects = self._held.stack.pop()
-        if collects:
-            gc.enable()
-        held.__exit__(None, None, None)
+        self._held.stack.pop().__exit__(None, None, None)
 
 
 _compilation = _Compilation()

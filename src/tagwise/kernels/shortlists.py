@@ -279,8 +279,7 @@ def _margins(features, labels, by_label, intercept, spread, out, start, stop):
             if label < 0:
                 continue
             later = max(0, labels[row, min(place + _AHEAD, labels.shape[1] - 1)])
-            fetch(weight_features, label_indptr[later], label_indptr[later + 1])
-            fetch(weights, label_indptr[later], label_indptr[later + 1])
+            fetch(weight_features, weights, label_indptr[later], label_indptr[later + 1])
             total = intercept[label]
             for position in range(np.uintp(label_indptr[label]), np.uintp(label_indptr[label + 1])):
                 total += weights[position] * spread[np.uintp(weight_features[position])]
@@ -302,8 +301,7 @@ def _margins_by_feature(features, labels, lookup, shift, totals, out, start, sto
         for entry in range(indptr[row], indptr[row + 1]):
             value, feature, later = data[entry], indices[entry], indices[min(entry + 1, indptr[row + 1] - 1)]
             if lookup.bitmap_of[later] < 0:
-                fetch(lookup.columns, lookup.starts[later], lookup.starts[later + 1])
-                fetch(lookup.values, lookup.starts[later], lookup.starts[later + 1])
+                fetch(lookup.columns, lookup.values, lookup.starts[later], lookup.starts[later + 1])
             begin, end, bitmap = lookup.starts[feature], lookup.starts[feature + 1], lookup.bitmap_of[feature]
             if bitmap < 0:
                 for at in range(np.uintp(begin), np.uintp(end)):

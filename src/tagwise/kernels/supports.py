@@ -13,7 +13,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.kernels.compiled import compiled
-from tagwise.kernels.top_k import count_above, kth_largest
+from tagwise.kernels.sampled_pairs import first_from
+from tagwise.kernels.top_k import count_above, kth_largest, sort_names
 from tagwise.parallel import run_chunks, work_chunks
 
 __all__ = [
@@ -199,7 +200,7 @@ def solve_supports(rows, gram, low_rank, positives, choice, found, start, stop):
     touched = np.empty(n_features, dtype=np.int32)
     head = np.full(len(rows.indptr) - 1, -1, dtype=np.int64)
     chain = np.empty(1, dtype=_CHAIN)
-    filled = 0
+    filled = np.int64(0)
     for label in range(start, stop):
         rows_of_label = positives.rows[positives.indptr[label] : positives.indptr[label + 1]]
         candidates = _candidates(rows, rows_of_label, slot, touched, right)
@@ -225,7 +226,7 @@ def solve_supports(rows, gram, low_rank, positives, choice, found, start, stop):
         chosen = _chosen(label, candidates, gain, choice)
         system = _empty_system(chosen, slot, workspace)
         if len(chosen) > 0:
-            n_rare = np.searchsorted(chosen, first_kept)
+            n_rare = first_from(chosen, 0, len(chosen), first_kept)
             walk, columns = 0, 0
             for i in range(len(chosen)):
                 columns += rows.feature_indptr[chosen[i] + 1] - rows.feature_indptr[chosen[i]]
@@ -258,7 +259,7 @@ def solve_known_supports(rows, known, positives, choice, found, start, stop):
     slot = np.full(n_features, -1, dtype=np.int32)
     right, squares = np.zeros(n_features), np.zeros(n_features)
     touched = np.empty(n_features, dtype=np.int32)
-    filled = 0
+    filled = np.int64(0)
     for label in range(start, stop):
         rows_of_label = positives.rows[positives.indptr[label] : positives.indptr[label + 1]]
         candidates = _candidates(rows, rows_of_label, slot, touched, right)
@@ -355,9 +356,8 @@ def _candidates(rows, rows_of_label, slot, touched, right):
                 touched[count] = feature
                 count += 1
             right[feature] += root * rows.data[position]
-    candidates = touched[:count]
-    candidates.sort()
-    return candidates
+    sort_names(touched, 0, count, slot)
+    return touched[:count]
 
 
 @compiled(inner=True, fastmath={"contract", "reassoc"})

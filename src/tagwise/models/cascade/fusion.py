@@ -408,8 +408,7 @@ def _find_lifts(
     for at in range(len(sources)):
         source, later = sources[at], labels[sources[min(at + 1, len(sources) - 1)]]
         if facts.pairs.bitmap_of[later] < 0:
-            fetch(facts.pairs.columns, facts.pairs.starts[later], facts.pairs.starts[later + 1])
-            fetch(facts.pairs.values, facts.pairs.starts[later], facts.pairs.starts[later + 1])
+            fetch(facts.pairs.columns, facts.pairs.values, facts.pairs.starts[later], facts.pairs.starts[later + 1])
         other, chance = labels[source], sigmoid(odds[source])
         if chance < _LEAST_CHANCE:
             break
