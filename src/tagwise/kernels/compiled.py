@@ -3,6 +3,9 @@
 Short inner loops over entries of a sparse matrix use unsigned indices (``numpy.uintp``): numba checks whether a signed
 one counts from the end, which costs a third to two thirds of such a loop's time.
 
+numba types and compiles its own functions (``min``, ``np.empty``, operators) anew for each set of options, so there are
+few: none, ``contract``, and ``FAST`` where sums may be added in any one order and numbers are never NaN.
+
 Functions with ``fastmath`` multiply instead of raising to a power: numba compiles ``x**2`` once per process, with the
 flags of whichever function needs it first, so that the rounding of all others would depend on what came before.
 
@@ -41,7 +44,9 @@ from tagwise._version import __version__
 from tagwise.exceptions import warn
 from tagwise.interrupts import deferred_interrupts, raise_if_interrupted
 
-__all__ = ["compiled", "n_compiled"]
+__all__ = ["FAST", "compiled", "n_compiled"]
+
+FAST = {"contract", "nnan", "nsz", "reassoc"}
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -21,7 +21,7 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.feature_blocks import FeatureBlocks
-from tagwise.kernels.compiled import compiled
+from tagwise.kernels.compiled import FAST, compiled
 from tagwise.kernels.products import squared_norms
 from tagwise.kernels.random_stream import mixed_bits, next_bits, random_stream
 from tagwise.kernels.top_k import sort_names
@@ -299,7 +299,7 @@ def _descend(rows, descent, own, count, stream, w, v):
 
 
 # The order of the sum is the compiler's, and the same for every number of threads.
-@compiled(inner=True, fastmath={"reassoc", "contract", "nsz"})
+@compiled(inner=True, fastmath=FAST)
 def _dense_dot(dense, row, v):
     """The inner product of a row of the dense block with v, in their type: half the time of float64 for float32."""
     total = v.dtype.type(0)

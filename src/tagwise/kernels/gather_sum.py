@@ -67,7 +67,7 @@ def sums_rightly(candidate: Callable[..., Any]) -> bool:
 
 
 def _compiles(candidate: Callable[..., Any]) -> bool:
-    candidate(np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.float32), 0, 1)
+    candidate(np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.float32), np.int32(0), np.int32(1))
     return True
 
 

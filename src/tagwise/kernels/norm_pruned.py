@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.compiled import compiled
+from tagwise.kernels.compiled import FAST, compiled
 from tagwise.kernels.gather_sum import fetch
 from tagwise.kernels.sampled_pairs import contains_pair
 from tagwise.kernels.top_k import (
@@ -215,7 +215,7 @@ def top_k_within_bounds(
     return best
 
 
-@compiled(fastmath={"contract", "reassoc", "nnan", "nsz"})
+@compiled(fastmath=FAST)
 def product(left, right, row):
     """``left`` · ``right[row]``."""
     total = left.dtype.type(0)
@@ -224,7 +224,7 @@ def product(left, right, row):
     return total
 
 
-@compiled(fastmath={"contract", "reassoc", "nnan", "nsz"})
+@compiled(fastmath=FAST)
 def norm(row):
     """The Euclidean length of an array, in float64."""
     square = 0.0
@@ -233,7 +233,7 @@ def norm(row):
     return np.sqrt(square)
 
 
-@compiled(fastmath={"nnan", "nsz"})
+@compiled(fastmath=FAST)
 def _merge_named(tile, names_of_columns, shift, rows, hidden, best_scores, best_labels):
     n_rows, width = tile.shape
     last = best_scores.shape[1] - 1
@@ -376,7 +376,7 @@ def _group_count(n_labels, k):
     return n_groups if n_labels >= _LABELS_PER_GROUP * n_groups else 0
 
 
-@compiled(inner=True, fastmath={"nnan", "nsz"})
+@compiled(inner=True, fastmath=FAST)
 def _raise_to(highest, values):
     """The larger of two numbers at each place; there may be fewer ``values``."""
     for place in range(len(values)):

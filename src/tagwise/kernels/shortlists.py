@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.compiled import compiled
+from tagwise.kernels.compiled import FAST, compiled
 from tagwise.kernels.gather_sum import fetch
 from tagwise.kernels.top_k import hidden_pairs, keep, nothing_found
 from tagwise.kernels.vectors import scratch
@@ -142,7 +142,7 @@ def listed_products(rows: np.ndarray, labels: np.ndarray, weights: np.ndarray, *
     return out
 
 
-@compiled(fastmath={"reassoc", "contract", "nsz"})
+@compiled(fastmath=FAST)
 def _listed_products(rows, labels, weights, out, start, stop):
     for row in range(start, stop):
         for place in range(labels.shape[1]):
@@ -266,7 +266,7 @@ def _scores_behind(proposed, out):
             out[row, place] = behind(proposed[row, place])
 
 
-@compiled(fastmath={"contract", "reassoc"})
+@compiled(fastmath=FAST)
 def _margins(features, labels, by_label, intercept, spread, out, start, stop):
     """``spread`` (d) is full of zeros, and left so."""
     indptr, indices, data = features

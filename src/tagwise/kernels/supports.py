@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.kernels.compiled import compiled
+from tagwise.kernels.compiled import FAST, compiled
 from tagwise.kernels.sampled_pairs import first_from
 from tagwise.kernels.top_k import count_above, kth_largest, sort_names
 from tagwise.parallel import run_chunks, work_chunks
@@ -346,7 +346,7 @@ def _solve(label, system, chosen, right, reg, slot, found, filled):
 @compiled(inner=True)
 def _candidates(rows, rows_of_label, slot, touched, right):
     """The features of the label's rows, rising, at the start of ``touched``; XᵀVy in ``right``; ``slot`` marks them."""
-    count = 0
+    count = np.int64(0)
     for row in rows_of_label:
         root = rows.root[row]
         for position in range(rows.indptr[row], rows.indptr[row + 1]):
@@ -356,11 +356,11 @@ def _candidates(rows, rows_of_label, slot, touched, right):
                 touched[count] = feature
                 count += 1
             right[feature] += root * rows.data[position]
-    sort_names(touched, 0, count, slot)
+    sort_names(touched, np.int64(0), count, slot)
     return touched[:count]
 
 
-@compiled(inner=True, fastmath={"contract", "reassoc"})
+@compiled(inner=True, fastmath=FAST)
 def _dot(left, right):
     total = left.dtype.type(0)
     for i in range(len(left)):
@@ -469,7 +469,7 @@ def _add_by_columns(rows, chosen, n_rare, head, chain, system):
             head[rows.feature_rows[place]] = -1
 
 
-@compiled(inner=True, fastmath={"contract", "reassoc"})
+@compiled(inner=True, fastmath=FAST)
 def _solve_lower(lower, solution):
     """Solve L Lᵀ h = b in place, both times along the rows or columns of L that the storage order favours."""
     count = len(solution)

@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.compiled import compiled
+from tagwise.kernels.compiled import FAST, compiled
 from tagwise.kernels.sampled_pairs import first_from
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 
@@ -275,7 +275,7 @@ def merge(tile, first_label, best_scores, best_labels):
 
 
 # Scores are finite or -inf, never NaN.
-@compiled(fastmath={"nnan", "nsz"})
+@compiled(fastmath=FAST)
 def _merge_shifted(tile, first_label, shift, best_scores, best_labels):
     """:func:`merge` of scores to which the labels' ``shift`` (width) is still to be added."""
     n_rows, width = tile.shape
@@ -341,7 +341,7 @@ def hide(tile, hidden, first_row, first_label, value):
             position += 1
 
 
-@compiled(fastmath={"nnan", "nsz"})
+@compiled(fastmath=FAST)
 def keep(best, names, score, label):
     """Put a label among the k best of a row, of equal scores the lower label first; returns whether it got a place."""
     last = len(best) - 1
@@ -355,7 +355,7 @@ def keep(best, names, score, label):
     return True
 
 
-@compiled(fastmath={"nnan", "nsz"})
+@compiled(fastmath=FAST)
 def count_above(values, least):
     """How many values are above ``least``."""
     count = np.int32(0)
@@ -364,7 +364,7 @@ def count_above(values, least):
     return count
 
 
-@compiled(inner=True, fastmath={"nnan", "nsz"})
+@compiled(inner=True, fastmath=FAST)
 def count_from(values, least):
     """How many values are ``least`` or more."""
     count = np.int32(0)
@@ -379,7 +379,7 @@ def lowest_finite(values):
     return values.dtype.type(_LOWEST_FLOAT32 if values.itemsize == 4 else _LOWEST_FLOAT64)
 
 
-@compiled(fastmath={"nnan", "nsz"})
+@compiled(fastmath=FAST)
 def kth_largest(values, k):
     """A number that the k largest values reach, and no others unless they equal it; -inf if fewer are finite.
 

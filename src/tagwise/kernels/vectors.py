@@ -18,7 +18,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike
 
-from tagwise.kernels.compiled import compiled
+from tagwise.kernels.compiled import FAST, compiled
 from tagwise.parallel import even_chunks, run_chunks
 
 __all__ = [
@@ -168,7 +168,7 @@ def _in_chunks(
 
 # The loops below use vector registers because they start at 0: numba would count a start from outside as possibly from
 # the end. "reassoc" lets sums do so too; their order is still fixed.
-@compiled(fastmath={"reassoc", "nsz", "contract"})
+@compiled(fastmath=FAST)
 def _dot(a, b):
     total = 0.0
     for i in range(len(a)):
