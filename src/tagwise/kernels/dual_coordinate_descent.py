@@ -395,7 +395,7 @@ def _train_sparse(rows, n_features, descent, problem, results, start, stop):
                 kept += 1
             else:
                 number[touched[i]] = -1
-        sort_names(features, filled, kept, number)
+        sort_names(features[filled:kept], number)
         for at in range(filled, kept):
             values[at] = w[number[features[at]]]
             number[features[at]] = -1

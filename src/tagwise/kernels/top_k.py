@@ -471,14 +471,14 @@ def sort_best(scores, names, count):
 
 
 @compiled(inner=True)
-def sort_names(names, begin, end, places):
-    """Bring the names from ``begin`` to ``end`` in rising order; ``places`` is −1 for every name that is not there.
+def sort_names(names, places):
+    """Bring names in rising order; ``places`` is −1 for every name that is not among them.
 
-    Where there are many, by a look at all names; else Shell's sort, as numba takes half a second to compile ``sort``.
+    Where there are many, by a look at all places; else Shell's sort, as numba takes half a second to compile ``sort``.
     """
-    count = end - begin
+    count = len(names)
     if count * _SORTED_PER_LOOK > len(places):
-        at = begin
+        at = 0
         for name in range(len(places)):
             if places[name] >= 0:
                 names[at] = name
@@ -488,9 +488,9 @@ def sort_names(names, begin, end, places):
     while 3 * gap < count:
         gap = 3 * gap + 1
     while gap > 0:
-        for at in range(begin + gap, end):
+        for at in range(gap, count):
             name, place = names[at], at
-            while place >= begin + gap and names[place - gap] > name:
+            while place >= gap and names[place - gap] > name:
                 names[place] = names[place - gap]
                 place -= gap
             names[place] = name
