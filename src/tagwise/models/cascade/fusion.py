@@ -359,14 +359,16 @@ def _fill_context(
 ) -> None:
     space = _workspace(0, out.shape[1], place_of)
     for row in range(out.shape[0]):
-        space.odds[:] = odds[row]
+        for at in range(out.shape[1]):
+            space.odds[at] = odds[row, at]
         own = labels[row, : out.shape[1]]
         _find_ranks(space.odds, space.ranks)
         _find_lifts(together, own, space.odds, space.ranks, space.lifts, space.some, space.together, space.place_of)
         _context_terms(together, own, space)
         for at in range(out.shape[1]):
             if odds[row, at] > -np.inf:
-                out[row, at] = space.terms[: out.shape[2], at]
+                for term in range(out.shape[2]):
+                    out[row, at, term] = space.terms[term, at]
 
 
 @compiled()
@@ -377,7 +379,8 @@ def _fill_level(odds: np.ndarray, scores: np.ndarray, place_of: np.ndarray, out:
         _level_terms(scores[row], space)
         for at in range(out.shape[1]):
             if odds[row, at] > -np.inf:
-                out[row, at] = space.terms[: out.shape[2], at]
+                for term in range(out.shape[2]):
+                    out[row, at, term] = space.terms[term, at]
 
 
 @compiled(inner=True)
