@@ -338,12 +338,14 @@ def _riffle(active, count, keys, number, aside):
 def _train_sparse(rows, n_features, descent, problem, results, start, stop):
     """Train the labels ``start`` to ``stop``; returns the features and weights kept, one label after the other."""
     (positives, negatives, entries), cost_of_row, prune, first_label = problem
+    on_indptr, on_rows = positives
+    off_indptr, off_rows = negatives
     counts, intercepts, objectives, dense_weights = results
     capacity, largest, most = 0, 0, 0
     for label in range(start, stop):
         capacity += min(entries[label], n_features)
         largest = max(largest, entries[label])
-        in_label = positives[0][label + 1] - positives[0][label] + negatives[0][label + 1] - negatives[0][label]
+        in_label = on_indptr[label + 1] - on_indptr[label] + off_indptr[label + 1] - off_indptr[label]
         most = max(most, in_label)
     features = np.empty(capacity, dtype=np.int32)
     values = np.empty(capacity, dtype=rows.data.dtype)
@@ -364,14 +366,14 @@ def _train_sparse(rows, n_features, descent, problem, results, start, stop):
     filled = 0
     for label in range(start, stop):
         counts[label] = 0
-        n_on = positives[0][label + 1] - positives[0][label]
-        n_off = negatives[0][label + 1] - negatives[0][label]
+        n_on = on_indptr[label + 1] - on_indptr[label]
+        n_off = off_indptr[label + 1] - off_indptr[label]
         if n_on == 0 or n_off == 0:
             continue
         count = n_on + n_off
         for place in range(count):
             is_on = place < n_on
-            row = positives[1][positives[0][label] + place] if is_on else negatives[1][negatives[0][label] + place - n_on]
+            row = on_rows[on_indptr[label] + place] if is_on else off_rows[off_indptr[label] + place - n_on]
             own.rows[place], own.sign[place] = row, 1.0 if is_on else -1.0
             own.cost[place], own.dual[place] = cost_of_row[row], 0.0
         n_touched = _copy_rows(rows, own, count, near, number, touched)

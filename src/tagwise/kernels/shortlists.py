@@ -165,9 +165,8 @@ def behind_shortlist(proposed: np.ndarray) -> np.ndarray:
 
     s − 1 for a proposed score s < 0, and −½ − ½/(1 + s) from there on. ``proposed`` is (n, m), and so is the result.
     """
-    out = np.empty(proposed.shape, dtype=proposed.dtype)
-    _scores_behind(proposed, out)
-    return out
+    scores = proposed.astype(np.float64)
+    return np.where(scores < 0, scores - 1, -0.5 - 0.5 / (1 + np.maximum(scores, 0))).astype(proposed.dtype)
 
 
 def scores_of_listed(listed: sp.csr_matrix, base: np.ndarray) -> np.ndarray:
@@ -257,13 +256,6 @@ def behind(score: float) -> float:
     if score < 0:
         return np.float64(score) - 1
     return -0.5 - 0.5 / (1 + np.float64(score))
-
-
-@compiled()
-def _scores_behind(proposed, out):
-    for row in range(out.shape[0]):
-        for place in range(out.shape[1]):
-            out[row, place] = behind(proposed[row, place])
 
 
 @compiled(fastmath=FAST)

@@ -220,7 +220,7 @@ def _gram_of_last(rows, count, triangle, start, stop):
 def solve_supports(rows, gram, low_rank, positives, choice, space, found, start, stop):
     """Choose and solve for labels ``start`` to ``stop``; features and values go to ``space``, one label after another.
 
-    ``found`` = (counts, gains) takes the number of features of each label and its gain bᵀh. Returns the features of all.
+    ``found`` = (counts, gains) takes the number of features of each label and its gain bᵀh. Returns the number of all.
     """
     label_factors, intercept = low_rank.label_factors, low_rank.intercept
     n_features = len(gram.diagonal)
