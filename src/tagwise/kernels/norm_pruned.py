@@ -215,7 +215,7 @@ def top_k_within_bounds(
     return best
 
 
-@compiled(fastmath=FAST)
+@compiled(inner=True, fastmath=FAST)
 def product(left, right, row):
     """``left`` · ``right[row]``."""
     total = left.dtype.type(0)
@@ -224,7 +224,7 @@ def product(left, right, row):
     return total
 
 
-@compiled(fastmath=FAST)
+@compiled(inner=True, fastmath=FAST)
 def norm(row):
     """The Euclidean length of an array, in float64."""
     square = 0.0

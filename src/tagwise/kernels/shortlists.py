@@ -238,7 +238,7 @@ def _count_bits(word):
     return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
-@compiled()
+@compiled(inner=True)
 def place_in_bitmap(lookup, bitmap, column):
     """How many entries of a row come before a column, by the row's bitmap, and whether (0 or 1) it is stored.
 
@@ -250,7 +250,7 @@ def place_in_bitmap(lookup, bitmap, column):
     return lookup.before[bitmap, word] + _count_bits(bits & lower), np.int64((bits >> bit) & np.uint64(1))
 
 
-@compiled()
+@compiled(inner=True)
 def behind(score: float) -> float:
     """:func:`behind_shortlist` of one number, in compiled code."""
     if score < 0:

@@ -341,7 +341,7 @@ def hide(tile, hidden, first_row, first_label, value):
             position += 1
 
 
-@compiled(fastmath=FAST)
+@compiled(inner=True, fastmath=FAST)
 def keep(best, names, score, label):
     """Put a label among the k best of a row, of equal scores the lower label first; returns whether it got a place."""
     last = len(best) - 1
@@ -355,7 +355,7 @@ def keep(best, names, score, label):
     return True
 
 
-@compiled(fastmath=FAST)
+@compiled(inner=True, fastmath=FAST)
 def count_above(values, least):
     """How many values are above ``least``."""
     count = np.int32(0)
@@ -379,7 +379,7 @@ def lowest_finite(values):
     return values.dtype.type(_LOWEST_FLOAT32 if values.itemsize == 4 else _LOWEST_FLOAT64)
 
 
-@compiled(fastmath=FAST)
+@compiled(inner=True, fastmath=FAST)
 def kth_largest(values, k):
     """A number that the k largest values reach, and no others unless they equal it; -inf if fewer are finite.
 
