@@ -232,7 +232,7 @@ def test_kernels_stay_within_their_arrays(tmp_path):
     # The checks reach the inner loop of every sparse product, which otherwise is an intrinsic without any.
     outside = (
         "import numpy as np; from tagwise.kernels.gather_sum import sum_rows; "
-        "sum_rows(np.array([5]), np.ones(1), np.ones((2, 8)), (0, 1, 1), np.zeros(8), 0)"
+        "sum_rows(np.array([5]), np.ones(1), np.ones((2, 8)), (0, 1, 1), (0, 8), False, np.zeros(8), 0)"
     )
     found = subprocess.run(
         [sys.executable, "-c", outside],

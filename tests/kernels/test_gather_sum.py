@@ -61,18 +61,20 @@ def test_stripes_change_no_bit(matrix, width, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_plain_loop_and_the_vectors_agree_and_write_nothing_else(matrix, dtype) -> None:
+@pytest.mark.parametrize("width", [1, 7, 8, 9, 33, 64, 71, 131])
+@pytest.mark.parametrize("add", [0, 1])
+def test_the_plain_loop_and_the_vectors_agree(matrix, width, dtype, add) -> None:
     """Both add in the order of the entries; only the rounding of single products may differ."""
     assert config.BOUNDSCHECK or gather_sum.sum_rows is llvm_gather.sum_rows
-    end = int(matrix.indptr[7])
-    for width in (1, 7, 8, 9, 33, 64, 71, 72, 131):
-        rng = np.random.default_rng(width)
-        dense, start = rng.standard_normal((90, width)).astype(dtype), rng.standard_normal((3, width)).astype(dtype)
-        vectors, plain = start.copy(), start.copy()
-        for sum_rows, out in ((llvm_gather.sum_rows, vectors), (gather_sum.sum_rows_plain, plain)):
-            sum_rows(matrix.indices, matrix.data, dense, (3, end, matrix.nnz), out.reshape(-1), width)
-        np.testing.assert_allclose(vectors, plain, rtol=0, atol=1e-5 if dtype == np.float32 else 1e-13)
-        np.testing.assert_array_equal(vectors[[0, 2]], start[[0, 2]])
+    rng = np.random.default_rng(width)
+    dense, start = rng.standard_normal((90, width)).astype(dtype), rng.standard_normal((3, width)).astype(dtype)
+    vectors, plain = start.copy(), start.copy()
+    first, stop, end = width // 3, width, int(matrix.indptr[7])
+    for sum_rows, out in ((llvm_gather.sum_rows, vectors), (gather_sum.sum_rows_plain, plain)):
+        sum_rows(matrix.indices, matrix.data, dense, (3, end, matrix.nnz), (first, stop), add, out, width)
+    np.testing.assert_allclose(vectors, plain, rtol=0, atol=1e-5 if dtype == np.float32 else 1e-13)
+    np.testing.assert_array_equal(vectors[[0, 2]], start[[0, 2]])
+    np.testing.assert_array_equal(vectors[1, :first], start[1, :first])
 
 
 def test_what_cannot_be_built_or_sums_wrongly_is_not_used(monkeypatch) -> None:
@@ -80,7 +82,7 @@ def test_what_cannot_be_built_or_sums_wrongly_is_not_used(monkeypatch) -> None:
     def no_such_function(*arguments):
         return np.no_such_function(*arguments)
 
-    def wrong_sums(indices, data, dense, entries, target, shift) -> None:
+    def wrong_sums(indices, data, dense, entries, columns, add, target, shift) -> None:
         target[:] = 0
 
     plain = gather_sum.sum_rows_plain

@@ -19,22 +19,23 @@ __all__ = ["fetch", "sum_rows", "sum_rows_plain"]
 
 
 @compiled(fastmath={"contract"})
-def sum_rows_plain(indices, data, dense, entries, target, shift):
-    """``target[j + shift]`` = Σ ``data[p]``·``dense[indices[p], j]`` for all columns j of ``dense``.
+def sum_rows_plain(indices, data, dense, entries, columns, add, target, shift):
+    """``target[j + shift]`` = Σ ``data[p]``·``dense[indices[p], j]`` for columns first ≤ j < stop, or += if ``add``.
 
     ``entries`` = (begin, end, limit): begin ≤ p < end are summed, and those from end to limit are likely to be summed
-    next. ``dense`` (rows×columns) and ``target`` (flat: a row of a matrix would be counted as a reference to it, which
-    threads wait for) are C-ordered and of one type. Terms are added in the order of p in that type, so that a column's
-    sum has the same bits wherever it stands.
+    next; ``columns`` = (first, stop). ``dense`` (rows×columns) and ``target`` (of any shape, addressed as if it were
+    flat: a row of it would be counted as a reference to it, which threads wait for) are C-ordered and of one type.
+    Terms are added in the order of p in that type, so that a column's sum has the same bits wherever it stands.
     """
     begin, end, _ = entries
-    width = dense.shape[1]
-    for column in range(width):
-        target[column + shift] = 0
+    first, stop = columns
+    sums = target.reshape(-1)
+    if not add:
+        sums[first + shift : stop + shift] = 0
     for position in range(begin, end):
         row, value = dense[indices[position]], dense.dtype.type(data[position])
-        for column in range(width):
-            target[column + shift] += value * row[column]
+        for column in range(first, stop):
+            sums[column + shift] += value * row[column]
 
 
 @compiled()
@@ -62,7 +63,7 @@ def sums_rightly(candidate: Callable[..., Any]) -> bool:
     """Whether two rows of 0, …, 10 are summed as numpy sums them."""
     dense = np.arange(22, dtype=np.float32).reshape(2, 11)
     indices, values, sums = np.arange(2, dtype=np.int32), np.array([1, 2], dtype=np.float32), np.empty_like(dense[0])
-    candidate(indices, values, dense, (0, 2, 2), sums, 0)
+    candidate(indices, values, dense, (0, 2, 2), (0, 11), 0, sums, 0)
     return bool((sums == values @ dense).all())
 
 

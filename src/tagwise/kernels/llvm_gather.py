@@ -36,9 +36,9 @@ _INT32, _INT64, _BYTE_POINTER = ir.IntType(32), ir.IntType(64), ir.IntType(8).as
 
 
 def _sum_columns_in_ir(typing, indices, data, dense, entries, columns, target, shift):
-    """``target[j + shift]`` = Σ ``data[p]`` · ``dense[indices[p], j]`` over begin ≤ p < end.
+    """``target[j + shift]`` = Σ ``data[p]`` · ``dense[indices[p], j]`` over begin ≤ p < end, or += if ``add``.
 
-    ``entries`` = (begin, end, limit) and ``columns`` = (n, column, last, next_column, rewind). The columns j are
+    ``entries`` = (begin, end, limit) and ``columns`` = (n, column, last, next_column, rewind, add). The columns j are
     n ≤ 8 vectors from ``column`` on, or that column alone if n is 0. The last vector starts at ``last``, which may be
     earlier than its place: where the columns don't fill it, it repeats some of them. ``dense`` is fetched for later
     entries: beyond ``end`` those of the columns from ``next_column`` on, ``rewind`` entries earlier; entries from
@@ -50,7 +50,7 @@ def _sum_columns_in_ir(typing, indices, data, dense, entries, columns, target, s
             context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (0, 1, 2, 5)
         )
         begin, end, limit = cgutils.unpack_tuple(builder, arguments[3])
-        n_vectors, column, last, next_column, rewind = cgutils.unpack_tuple(builder, arguments[4])
+        n_vectors, column, last, next_column, rewind, add = cgutils.unpack_tuple(builder, arguments[4])
         shift = arguments[6]
         number = context.get_data_type(signature.args[2].dtype)
         number_bytes = context.get_abi_sizeof(number)
@@ -70,12 +70,22 @@ def _sum_columns_in_ir(typing, indices, data, dense, entries, columns, target, s
                 return builder.bitcast(builder.gep(start, [offset]), vector.as_pointer())
 
             goals = [vector_at(sums.data, builder.add(offset, shift)) for offset in columns]
-            fresh, loop, done = builder.block, builder.append_basic_block("entry"), builder.append_basic_block("summed")
+            fresh = builder.block
+            continued, first = builder.append_basic_block("continued"), builder.append_basic_block("first")
+            loop, done = builder.append_basic_block("entry"), builder.append_basic_block("summed")
+            builder.cbranch(builder.icmp_signed("!=", add, ir.Constant(_INT64, 0)), continued, first)
+
+            builder.position_at_end(continued)
+            there = [builder.load(goal, align=number_bytes) for goal in goals]
+            builder.branch(first)
+
+            builder.position_at_end(first)
+            starts = [_phi(builder, vector, (zeros, fresh), (old, continued)) for old in there]
             builder.cbranch(builder.icmp_signed("<", begin, end), loop, done)
 
             builder.position_at_end(loop)
-            position = _phi(builder, _INT64, (begin, fresh))
-            running = [_phi(builder, vector, (zeros, fresh)) for _ in goals]
+            position = _phi(builder, _INT64, (begin, first))
+            running = [_phi(builder, vector, (start, first)) for start in starts]
             ahead = builder.add(position, ir.Constant(_INT64, _AHEAD))
             beyond = builder.icmp_signed(">=", ahead, end)
             ahead = builder.select(beyond, builder.sub(ahead, rewind), ahead)
@@ -99,7 +109,7 @@ def _sum_columns_in_ir(typing, indices, data, dense, entries, columns, target, s
             builder.cbranch(builder.icmp_signed("<", following, end), loop, done)
 
             builder.position_at_end(done)
-            totals = [_phi(builder, vector, (zeros, fresh), (total, loop)) for total in added]
+            totals = [_phi(builder, vector, (old, first), (new, loop)) for old, new in zip(starts, added, strict=True)]
             for total, goal in zip(totals, goals, strict=True):
                 builder.store(total, goal, align=number_bytes)
 
@@ -114,7 +124,7 @@ def _sum_columns_in_ir(typing, indices, data, dense, entries, columns, target, s
         builder.position_at_end(finished)
         return context.get_dummy_value()
 
-    counts = types.UniTuple(types.int64, 3), types.UniTuple(types.int64, 5)
+    counts = types.UniTuple(types.int64, 3), types.UniTuple(types.int64, 6)
     return types.void(indices, data, dense, *counts, target, types.int64), generate
 
 
@@ -141,29 +151,32 @@ def _fetch_lines(builder, start, n_lines):
 
 
 @compiled(forceinline=True)
-def sum_rows(indices, data, dense, entries, target, shift):
-    """As :func:`tagwise.kernels.gather_sum.sum_rows_plain`."""
-    begin, end, _ = entries
-    lanes, width = _VECTOR_BYTES // dense.itemsize, dense.shape[1]
-    # Columns that do not fill a vector are summed one by one.
-    column, rest = 0, width if width < lanes else (width + lanes - 1) // lanes
+def sum_rows(indices, data, dense, entries, columns, add, target, shift):
+    """See :func:`tagwise.kernels.gather_sum.sum_rows_plain`."""
+    begin, end, limit = entries
+    first, stop = columns
+    lanes = _VECTOR_BYTES // dense.itemsize
+    if stop - first < lanes:
+        for column in range(first, stop):
+            _sum_columns(indices, data, dense, (begin, end, limit), (0, column, column, column, 0, add), target, shift)
+        return
+    column, rest = first, (stop - first + lanes - 1) // lanes
     while rest > 0:
         # Of nine vectors seven, then two: one alone might repeat columns of these, which would then be added twice.
-        if width < lanes:
-            count, following, last = 0, column + 1, column
-            rest -= 1
+        count = _VECTORS - 1 if rest == _VECTORS + 1 else min(rest, _VECTORS)
+        rest -= count
+        following = column + count * lanes
+        if rest > 0:
+            last, next_column, rewind = following - lanes, following, end - begin
         else:
-            count = _VECTORS - 1 if rest == _VECTORS + 1 else (rest if rest < _VECTORS else _VECTORS)
-            rest -= count
-            following = column + count * lanes
-            last = (following if rest > 0 else width) - lanes
-        next_column, rewind = (following, end - begin) if rest > 0 else (0, 0)
-        _sum_columns(indices, data, dense, entries, (count, column, last, next_column, rewind), target, shift)
+            last, next_column, rewind = stop - lanes, first, 0
+        vectors = (count, column, last, next_column, rewind, add)
+        _sum_columns(indices, data, dense, (begin, end, limit), vectors, target, shift)
         column = following
 
 
 def _fetch_line_in_ir(typing, array, position):
-    """Ask for the cache line of ``array[position]``."""
+    """Ask for the cache line of ``array[position]``, counted as if the array were flat."""
 
     def generate(context, builder, signature, arguments):
         values = context.make_array(signature.args[0])(context, builder, arguments[0])

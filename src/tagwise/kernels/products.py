@@ -198,12 +198,8 @@ def _stripe(dense: np.ndarray, first: int, stop: int, n_threads: int) -> np.ndar
 
 def _matmul_columns(matrix: sp.csr_matrix, columns: np.ndarray, out: np.ndarray, first: int, n_threads: int) -> None:
     """Fill the columns of ``out`` from ``first`` on with ``matrix @ columns``."""
-    arrays = matrix.indptr, matrix.indices, matrix.data, columns, out.reshape(-1)
-    run_chunks(
-        lambda start, stop: _csr_matmul(*arrays, out.shape[1], first, start, stop),
-        work_chunks(matrix.indptr),
-        n_threads,
-    )
+    arrays = matrix.indptr, matrix.indices, matrix.data, columns, out, first
+    run_chunks(lambda start, stop: _csr_matmul(*arrays, start, stop), work_chunks(matrix.indptr), n_threads)
 
 
 def matmul(rows: sp.csr_matrix | np.ndarray | FeatureBlocks, matrix: np.ndarray, *, n_threads: int = 1) -> np.ndarray:
@@ -267,31 +263,26 @@ def dense_in_order(rows, matrix, out):
 
 
 @compiled()
-def _csr_matmul(indptr, indices, data, dense, out, out_width, shift, start, stop):
-    """Columns ``shift`` to ``shift`` + width of ``out`` = CSR rows ``start`` to ``stop`` times ``dense`` (d×width).
-
-    ``out`` is flat, of rows of ``out_width`` numbers.
-    """
+def _csr_matmul(indptr, indices, data, dense, out, shift, start, stop):
+    """Columns ``shift`` to ``shift`` + width of ``out`` = CSR rows ``start`` to ``stop`` times ``dense`` (d×width)."""
     width = dense.shape[1]
+    part = np.empty(width, dtype=dense.dtype)
     total = np.empty(width, dtype=np.float64)
-    limit = np.int64(indptr[stop])
+    limit, first = np.int64(indptr[stop]), np.uintp(shift)
     for row in range(start, stop):
         begin, end = np.int64(indptr[row]), np.int64(indptr[row + 1])
-        place, is_long = row * out_width + shift, end - begin > _PARTIAL_TERMS
-        if is_long:
-            total[:] = 0
-        while True:
-            last = begin + _PARTIAL_TERMS if end - begin > _PARTIAL_TERMS else end
-            sum_rows(indices, data, dense, (begin, last, limit), out, place)
-            if not is_long:
-                break
-            for column in range(np.uintp(width)):
-                total[column] += out[np.uintp(place) + column]
+        if end - begin <= _PARTIAL_TERMS:
+            sum_rows(indices, data, dense, (begin, end, limit), (0, width), 0, out, row * out.shape[1] + shift)
+            continue
+        total[:] = 0
+        while begin < end:
+            last = min(begin + _PARTIAL_TERMS, end)
+            sum_rows(indices, data, dense, (begin, last, limit), (0, width), 0, part, 0)
+            for column in range(width):
+                total[column] += part[column]
             begin = last
-            if begin == end:
-                for column in range(np.uintp(width)):
-                    out[np.uintp(place) + column] = total[column]
-                break
+        for column in range(np.uintp(width)):
+            out[row, first + column] = total[column]
 
 
 def as_dense(product: sp.spmatrix | np.ndarray) -> np.ndarray:
