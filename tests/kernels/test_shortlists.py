@@ -6,6 +6,7 @@ import reference_kernels as reference
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from inner import from_python
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import shortlists
@@ -89,6 +90,9 @@ def uneven(rng, n_rows, n_columns):
     return sp.csr_matrix(rng.normal(size=(n_rows, n_columns)) * (rng.random((n_rows, n_columns)) < density[:, None]))
 
 
+bitmap_place = from_python(place_in_bitmap)
+
+
 @given(st.integers(0, 2**32 - 1), st.sampled_from([300, 511, 512, 513, 1000]))
 def test_bitmaps_say_what_is_stored_and_where(seed, n_columns):
     rng = np.random.default_rng(seed)
@@ -98,7 +102,7 @@ def test_bitmaps_say_what_is_stored_and_where(seed, n_columns):
     np.testing.assert_array_equal(lookup.bitmap_of >= 0, np.diff(matrix.indptr) > 256)
     for row in np.flatnonzero(lookup.bitmap_of >= 0):
         for column in (0, 63, 64, n_columns - 1, *rng.integers(0, n_columns, 20)):
-            before, there = place_in_bitmap(lookup, lookup.bitmap_of[row], column)
+            before, there = bitmap_place(lookup, lookup.bitmap_of[row], column)
             assert there == (dense[row, column] != 0)
             assert before == np.count_nonzero(dense[row, :column])
             if there:

@@ -8,13 +8,16 @@ import reference_kernels as reference
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from inner import from_python
 
 from tagwise import kernels
 from tagwise.exceptions import InvalidInputError
 from tagwise.kernels import top_k
-from tagwise.kernels.top_k import count_above, kth_largest
+from tagwise.kernels.sampled_pairs import first_from
 
 FLOATS = [np.float32, np.float64]
+count_above, kth_largest = from_python(top_k.count_above), from_python(top_k.kth_largest)
+sort_names, first = from_python(top_k.sort_names), from_python(first_from)
 
 
 def whole_numbers(rng, shape, density, dtype, index_type=np.int32):
@@ -174,3 +177,14 @@ def test_infinite_scores_have_their_place(some, k):
     np.testing.assert_array_equal(labels[0, : len(order)], order)
     np.testing.assert_array_equal(best[0, : len(order)], scores[0][order])
     assert (labels[0, len(order) :] == -1).all()
+
+
+@given(st.lists(st.integers(0, 500), unique=True, max_size=200), st.sampled_from([501, 50_000]))
+def test_names_are_sorted_by_either_way(names, n_places):
+    places = np.full(n_places, -1, dtype=np.int32)
+    places[names] = 0
+    found = np.array(names, dtype=np.int32)
+    sort_names(found, places)
+    assert found.tolist() == sorted(names)
+    for least in (0, 250, 600):
+        assert first(found, 0, len(names), least) == np.searchsorted(found, least)

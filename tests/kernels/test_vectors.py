@@ -7,10 +7,11 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from inner import from_python
 
 from tagwise import LEML
-from tagwise.kernels import csr_matmul, dense_matmul
-from tagwise.kernels.vectors import aligned_empty, axpy, aypx, dot, dot_all, dot_columns, dot_rows, take_logarithms
+from tagwise.kernels import csr_matmul, dense_matmul, vectors
+from tagwise.kernels.vectors import aligned_empty, axpy, aypx, dot, dot_all, dot_columns, dot_rows
 from tagwise.solvers.cg import conjugate_gradient
 
 SHAPES = [(0, 3), (1,), (17,), (40, 3), (300_000, 2)]  # the last in several chunks
@@ -99,6 +100,9 @@ def test_what_products_gather_from_is_aligned():
         *directions,
     ]
     assert [array.ctypes.data % 64 for array in found] == [0] * len(found)
+
+
+take_logarithms = from_python(vectors.take_logarithms)
 
 
 @given(st.lists(st.floats(1e-300, 1e300), min_size=1, max_size=70))

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from inner import from_python
 
-from tagwise.kernels.random_stream import next_below, random_stream
+from tagwise.kernels import random_stream as streams
 from tagwise.kernels.warp import WarpFactors, WarpSteps, warp_pass
 
 N, D, L, K = 12, 6, 9, 4
@@ -27,7 +28,7 @@ def run(X, Y, W, H, W_squares, H_squares, *, rate=0.1, radius=np.inf, trials=50,
 
 def twin(X, Y, W, H, W_squares, H_squares, *, rate=0.1, radius=np.inf, trials=50):
     """The same in plain Python: row by row, label by label."""
-    stream = random_stream(3, 0)
+    stream, next_below = from_python(streams.random_stream)(3, 0), from_python(streams.next_below)
     total, visited = 0.0, 0
 
     def step(factors, squares, which, gradient):

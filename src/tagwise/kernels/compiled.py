@@ -3,6 +3,9 @@
 Short inner loops over entries of a sparse matrix use unsigned indices (``numpy.uintp``): numba checks whether a signed
 one counts from the end, which costs a third to two thirds of such a loop's time.
 
+numba types and compiles its own functions (``min``, ``np.empty``, operators) anew for each set of options, so there are
+few: none, ``contract``, and ``FAST`` where sums may be added in any one order and numbers are never NaN.
+
 Functions with ``fastmath`` multiply instead of raising to a power: numba compiles ``x**2`` once per process, with the
 flags of whichever function needs it first, so that the rounding of all others would depend on what came before.
 
@@ -41,7 +44,12 @@ from tagwise._version import __version__
 from tagwise.exceptions import warn
 from tagwise.interrupts import deferred_interrupts, raise_if_interrupted
 
-__all__ = ["compiled", "n_compiled"]
+__all__ = ["FAST", "compiled", "n_compiled"]
+
+FAST = {"contract", "nnan", "nsz", "reassoc"}
+
+# Of 8 bytes: a little more than half of a piece of 512 KB.
+_STACK_SLOTS = 1 << 15
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -62,12 +70,28 @@ def compiled(*, inner: bool = False, **options: Any) -> Callable[[Function], Fun
         dispatcher = njit(nogil=True, **options)(function)
         if hasattr(dispatcher, "_cache"):  # it has none with NUMBA_DISABLE_JIT, or if a later numba knows no such thing
             dispatcher._cache = _Cache(function)
+            dispatcher._compile_for_args = _with_room(dispatcher._compile_for_args)
             if inner:  # there is no code to enter from Python: an error, not a crash
                 dispatcher._insert = lambda *_, **__: None
                 dispatcher._compile_for_args = _refuse
         return dispatcher
 
     return decorate
+
+
+def _with_room(compile_for: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function on a piece of the interpreter's stack that all the calls of the compiler fit into.
+
+    Python takes its stack in pieces of 16 KB, and gives each back as soon as the last call in it returns. A loop whose
+    calls begin a piece pays for two system calls each time: numba's lookups of types then took several times as long.
+    A call that asks for half of a larger piece has the other half for what it calls.
+    """
+
+    def compile_with_room(*arguments: Any, **options: Any) -> Any:
+        return compile_for(*arguments, **options)
+
+    compile_with_room.__code__ = compile_with_room.__code__.replace(co_stacksize=_STACK_SLOTS)
+    return compile_with_room
 
 
 def _refuse(*_: Any, **__: Any) -> Any:
@@ -78,14 +102,24 @@ def _refuse(*_: Any, **__: Any) -> Any:
 
 
 class _Compilation(event.Listener):
-    """Logs once that kernels are compiled (what is found in the cache causes no event), and lets interrupts through."""
+    """Logs once that kernels are compiled (what is found in the cache causes no event), and lets interrupts through.
+
+    Meanwhile the garbage collector rests: it would look through the compiler's many objects again and again. Functions
+    that a function calls are compiled within its compilation, and other threads wait for the compiler's lock.
+    """
 
     said = False
-    count = 0
+    count = depth = 0
+    collects = False
 
     def on_start(self, event: Any) -> None:
-        raise_if_interrupted()
-        self.count += event.kind == "numba:compile"
+        if event.kind == "numba:compile":
+            if self.depth == 0:
+                self.collects = gc.isenabled()
+                gc.disable()
+            self.depth += 1
+            self.count += 1
+        raise_if_interrupted()  # the end of what began is still an event
         if not self.said:
             self.said = True
             logging.getLogger("tagwise").info(
@@ -94,7 +128,10 @@ class _Compilation(event.Listener):
             )
 
     def on_end(self, event: Any) -> None:
-        """Nothing to say."""
+        if event.kind == "numba:compile":
+            self.depth -= 1
+            if self.depth == 0 and self.collects:
+                gc.enable()
 
 
 def n_compiled() -> int:
@@ -103,27 +140,22 @@ def n_compiled() -> int:
 
 
 class _CompilerLock(event.Listener):
-    """Holds back interrupts, and the garbage collector, while numba holds the lock of its compiler.
+    """Holds back interrupts while numba holds, or waits for, the lock of its compiler.
 
     Compiled code is also loaded under this lock, and llvmlite takes its own within. Calls of models hold interrupts
-    back anyhow, except those that are answered in microseconds. The collector would look through the compiler's many
-    objects again and again.
+    back anyhow, except those that are answered in microseconds.
     """
 
     def __init__(self) -> None:
         self._held = threading.local()
 
     def on_start(self, event: Any) -> None:
-        held, collects = deferred_interrupts(), gc.isenabled()
+        held = deferred_interrupts()
         held.__enter__()
-        gc.disable()
-        self._held.__dict__.setdefault("stack", []).append((held, collects))
+        self._held.__dict__.setdefault("stack", []).append(held)
 
     def on_end(self, event: Any) -> None:
-        held, collects = self._held.stack.pop()
-        if collects:
-            gc.enable()
-        held.__exit__(None, None, None)
+        self._held.stack.pop().__exit__(None, None, None)
 
 
 _compilation = _Compilation()

@@ -21,9 +21,10 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.feature_blocks import FeatureBlocks
-from tagwise.kernels.compiled import compiled
+from tagwise.kernels.compiled import FAST, compiled
 from tagwise.kernels.products import squared_norms
 from tagwise.kernels.random_stream import mixed_bits, next_bits, random_stream
+from tagwise.kernels.top_k import sort_names
 from tagwise.parallel import run_chunks, work_chunks
 
 __all__ = ["Descent", "FeatureRows", "descend_labels", "feature_rows", "train_sparse_svms"]
@@ -229,7 +230,7 @@ def _descend(rows, descent, own, count, stream, w, v):
     for place in range(count):
         keys[place] = mixed_bits(np.uint64(numbers[row_of[place]]) ^ own_bits)
     active, aside = np.arange(count), np.empty(count, dtype=np.int64)
-    n_active, n_riffles = count, 0
+    n_active, n_riffles = count, np.int64(0)
     while count >> n_riffles:
         _riffle(active, count, keys, n_riffles, aside)
         n_riffles += 1
@@ -281,7 +282,8 @@ def _descend(rows, descent, own, count, stream, w, v):
                 if len(v) > 0:
                     _add_dense(dense, ids[row], step, v)
                 b += step * constant * constant
-        active[n_kept:n_active] = aside[:n_aside]
+        for at in range(n_aside):
+            active[n_kept + at] = aside[at]
         n_active = n_kept
         spread = max(0.0, new_highest - new_lowest)
         if spread <= tol:
@@ -297,7 +299,7 @@ def _descend(rows, descent, own, count, stream, w, v):
 
 
 # The order of the sum is the compiler's, and the same for every number of threads.
-@compiled(inner=True, fastmath={"reassoc", "contract", "nsz"})
+@compiled(inner=True, fastmath=FAST)
 def _dense_dot(dense, row, v):
     """The inner product of a row of the dense block with v, in their type: half the time of float64 for float32."""
     total = v.dtype.type(0)
@@ -320,7 +322,7 @@ def _riffle(active, count, keys, number, aside):
 
     The order of any two depends on their own keys alone; after some riffles it may be any order.
     """
-    bit = np.uint64(number % 64)
+    bit = np.uint64(number) & np.uint64(63)
     n_kept, n_aside = np.int64(0), np.int64(0)
     for at in range(count):
         place, behind = active[at], np.int64((keys[active[at]] >> bit) & np.uint64(1))
@@ -328,19 +330,22 @@ def _riffle(active, count, keys, number, aside):
         active[n_kept], aside[n_aside] = place, place
         n_kept += 1 - behind
         n_aside += behind
-    active[n_kept:count] = aside[:n_aside]
+    for at in range(n_aside):
+        active[n_kept + at] = aside[at]
 
 
 @compiled()
 def _train_sparse(rows, n_features, descent, problem, results, start, stop):
     """Train the labels ``start`` to ``stop``; returns the features and weights kept, one label after the other."""
     (positives, negatives, entries), cost_of_row, prune, first_label = problem
+    on_indptr, on_rows = positives
+    off_indptr, off_rows = negatives
     counts, intercepts, objectives, dense_weights = results
     capacity, largest, most = 0, 0, 0
     for label in range(start, stop):
         capacity += min(entries[label], n_features)
         largest = max(largest, entries[label])
-        in_label = positives[0][label + 1] - positives[0][label] + negatives[0][label + 1] - negatives[0][label]
+        in_label = on_indptr[label + 1] - on_indptr[label] + off_indptr[label + 1] - off_indptr[label]
         most = max(most, in_label)
     features = np.empty(capacity, dtype=np.int32)
     values = np.empty(capacity, dtype=rows.data.dtype)
@@ -361,17 +366,16 @@ def _train_sparse(rows, n_features, descent, problem, results, start, stop):
     filled = 0
     for label in range(start, stop):
         counts[label] = 0
-        n_on = positives[0][label + 1] - positives[0][label]
-        n_off = negatives[0][label + 1] - negatives[0][label]
+        n_on = on_indptr[label + 1] - on_indptr[label]
+        n_off = off_indptr[label + 1] - off_indptr[label]
         if n_on == 0 or n_off == 0:
             continue
-        own.rows[:n_on] = positives[1][positives[0][label] : positives[0][label + 1]]
-        own.rows[n_on : n_on + n_off] = negatives[1][negatives[0][label] : negatives[0][label + 1]]
         count = n_on + n_off
-        own.sign[:n_on], own.sign[n_on:count] = 1.0, -1.0
-        own.dual[:count] = 0.0
         for place in range(count):
-            own.cost[place] = cost_of_row[own.rows[place]]
+            is_on = place < n_on
+            row = on_rows[on_indptr[label] + place] if is_on else off_rows[off_indptr[label] + place - n_on]
+            own.rows[place], own.sign[place] = row, 1.0 if is_on else -1.0
+            own.cost[place], own.dual[place] = cost_of_row[row], 0.0
         n_touched = _copy_rows(rows, own, count, near, number, touched)
         w[:n_touched] = 0
         v[:] = 0
@@ -391,11 +395,12 @@ def _train_sparse(rows, n_features, descent, problem, results, start, stop):
             if w[i] != 0 and abs(w[i]) >= prune:
                 features[kept] = touched[i]
                 kept += 1
-        features[filled:kept].sort()
+            else:
+                number[touched[i]] = -1
+        sort_names(features[filled:kept], number)
         for at in range(filled, kept):
             values[at] = w[number[features[at]]]
-        for i in range(n_touched):
-            number[touched[i]] = -1
+            number[features[at]] = -1
         objectives[label] = value
         counts[label], filled = kept - filled, kept
     return features[:filled].copy(), values[:filled].copy()

@@ -39,7 +39,7 @@ def sum_rows_plain(indices, data, dense, entries, columns, add, target, shift):
 
 
 @compiled()
-def fetch_nothing(array, begin, end):
+def fetch_nothing(names, values, begin, end):
     """No hint."""
 
 
@@ -68,13 +68,13 @@ def sums_rightly(candidate: Callable[..., Any]) -> bool:
 
 
 def _compiles(candidate: Callable[..., Any]) -> bool:
-    candidate(np.zeros(1, dtype=np.float32), 0, 1)
+    candidate(np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.float32), np.int32(0), np.int32(1))
     return True
 
 
 sum_rows = choose("sum_rows", sums_rightly, sum_rows_plain)
 fetch = choose("fetch", _compiles, fetch_nothing)
-"""``fetch(array, begin, end)``: entries ``begin`` to ``end`` of a contiguous array are needed soon.
+"""``fetch(names, values, begin, end)``: entries ``begin`` to ``end`` of two contiguous arrays are needed soon.
 
 Lists of a sparse matrix are short and read in no order that hardware could foresee: the first lines of each are waited
 for, unless they were asked for before. At most 16 lines are fetched; positions beyond the array do no harm, and results

@@ -190,8 +190,9 @@ _fetch_line: Callable[..., None] = intrinsic(_fetch_line_in_ir)
 
 
 @compiled()
-def fetch(array, begin, end):
-    """Ask for entries ``begin`` to ``end`` of an array (:data:`tagwise.kernels.gather_sum.fetch`)."""
-    step = _CACHE_LINE_BYTES // array.itemsize
+def fetch(names, values, begin, end):
+    """Ask for entries ``begin`` to ``end`` of two arrays (:data:`tagwise.kernels.gather_sum.fetch`)."""
+    step = _CACHE_LINE_BYTES // values.itemsize
     for position in range(begin, min(end, begin + _MOST_LINES * step), step):
-        _fetch_line(array, position)
+        _fetch_line(names, position)
+        _fetch_line(values, position)

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.compiled import compiled
+from tagwise.kernels.compiled import FAST, compiled
 from tagwise.kernels.gather_sum import fetch
 from tagwise.kernels.sampled_pairs import contains_pair
 from tagwise.kernels.top_k import (
@@ -28,6 +28,7 @@ from tagwise.kernels.top_k import (
     keep,
     keep_from,
     kth_largest,
+    lowest_finite,
     nothing_found,
     row_blocks,
     sort_best,
@@ -214,7 +215,7 @@ def top_k_within_bounds(
     return best
 
 
-@compiled(fastmath={"contract", "reassoc", "nnan", "nsz"})
+@compiled(inner=True, fastmath=FAST)
 def product(left, right, row):
     """``left`` · ``right[row]``."""
     total = left.dtype.type(0)
@@ -223,7 +224,7 @@ def product(left, right, row):
     return total
 
 
-@compiled(fastmath={"contract", "reassoc", "nnan", "nsz"})
+@compiled(inner=True, fastmath=FAST)
 def norm(row):
     """The Euclidean length of an array, in float64."""
     square = 0.0
@@ -232,7 +233,7 @@ def norm(row):
     return np.sqrt(square)
 
 
-@compiled(fastmath={"nnan", "nsz"})
+@compiled(fastmath=FAST)
 def _merge_named(tile, names_of_columns, shift, rows, hidden, best_scores, best_labels):
     n_rows, width = tile.shape
     last = best_scores.shape[1] - 1
@@ -290,8 +291,7 @@ def _add_up(row, features, lists, shift, sums):
     end = indptr[row + 1]
     for entry in range(indptr[row], end):
         value, following = sums.dtype.type(data[entry]), indices[min(entry + 1, end - 1)]
-        fetch(list_labels, list_indptr[following], list_indptr[following + 1])
-        fetch(list_weights, list_indptr[following], list_indptr[following + 1])
+        fetch(list_labels, list_weights, list_indptr[following], list_indptr[following + 1])
         for at in range(np.uintp(list_indptr[indices[entry]]), np.uintp(list_indptr[indices[entry] + 1])):
             sums[np.uintp(list_labels[at])] += value * sums.dtype.type(list_weights[at])
 
@@ -305,7 +305,7 @@ def _search_within_bounds(factors, parts, hidden, space, best, best_first, start
     tile, scores, reaching, candidates = space
     best_labels, best_scores = best
     n_labels, k = len(right), best_labels.shape[1]
-    sums, lowest = tile[0], np.finfo(left.dtype).min
+    sums, lowest = tile[0], lowest_finite(left)
     reaching[n_labels:] = 0
     for row in range(start, stop):
         embedded = left[row]
@@ -340,7 +340,7 @@ def _first_floor(sums, k):
     It is the k-th best of the best of each group of labels, which takes less time than the k-th best of all. The lowest
     finite number where there are too few labels for groups, or most are hidden.
     """
-    n_groups, lowest = _group_count(len(sums), k), np.finfo(sums.dtype).min
+    n_groups, lowest = _group_count(len(sums), k), lowest_finite(sums)
     if n_groups == 0:
         return lowest
     highest = sums[:n_groups].copy()
@@ -376,7 +376,7 @@ def _group_count(n_labels, k):
     return n_groups if n_labels >= _LABELS_PER_GROUP * n_groups else 0
 
 
-@compiled(inner=True, fastmath={"nnan", "nsz"})
+@compiled(inner=True, fastmath=FAST)
 def _raise_to(highest, values):
     """The larger of two numbers at each place; there may be fewer ``values``."""
     for place in range(len(values)):

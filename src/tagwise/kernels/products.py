@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
 from tagwise.feature_blocks import FeatureBlocks
-from tagwise.kernels.compiled import compiled
+from tagwise.kernels.compiled import FAST, compiled
 from tagwise.kernels.gather_sum import sum_rows
 from tagwise.kernels.vectors import aligned_empty
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas, work_chunks
@@ -419,7 +419,7 @@ def _squared_norms(indptr, data, out, start, stop):
 
 
 # "nnan" and "reassoc" let maximum and sum use vector registers; values are finite, and the order is still fixed.
-@compiled(inner=True, fastmath={"nnan", "nsz", "reassoc", "contract"})
+@compiled(inner=True, fastmath=FAST)
 def _largest_and_length(data, begin, end):
     """The largest magnitude of some entries, and their length in units of it, which no square can overflow."""
     largest, squared = 0.0, 0.0
@@ -432,7 +432,7 @@ def _largest_and_length(data, begin, end):
     return largest, np.sqrt(squared)
 
 
-@compiled(fastmath={"nnan", "nsz", "reassoc", "contract"})
+@compiled(fastmath=FAST)
 def _unit_rows(indptr, data, out, start, stop):
     for row in range(start, stop):
         begin, end = indptr[row], indptr[row + 1]

@@ -36,7 +36,7 @@ def next_bits(stream):
     return bits
 
 
-@compiled()
+@compiled(inner=True)
 def random_stream(seed, number):
     """The stream of that number under a seed, both whole numbers from 0."""
     stream = np.empty(1, dtype=np.uint64)
@@ -46,7 +46,7 @@ def random_stream(seed, number):
     return stream
 
 
-@compiled()
+@compiled(inner=True)
 def next_below(stream, limit):
     """A whole number from 0 to ``limit`` − 1, for limits below 2³²; uneven by at most one part in 2³²/limit."""
     return np.int64(((next_bits(stream) >> _HALF_WORD) * np.uint64(limit)) >> _HALF_WORD)

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.compiled import compiled
+from tagwise.kernels.compiled import FAST, compiled
 from tagwise.kernels.gather_sum import fetch
 from tagwise.kernels.top_k import hidden_pairs, keep, nothing_found
 from tagwise.kernels.vectors import scratch
@@ -142,7 +142,7 @@ def listed_products(rows: np.ndarray, labels: np.ndarray, weights: np.ndarray, *
     return out
 
 
-@compiled(fastmath={"reassoc", "contract", "nsz"})
+@compiled(fastmath=FAST)
 def _listed_products(rows, labels, weights, out, start, stop):
     for row in range(start, stop):
         for place in range(labels.shape[1]):
@@ -165,9 +165,8 @@ def behind_shortlist(proposed: np.ndarray) -> np.ndarray:
 
     s − 1 for a proposed score s < 0, and −½ − ½/(1 + s) from there on. ``proposed`` is (n, m), and so is the result.
     """
-    out = np.empty(proposed.shape, dtype=proposed.dtype)
-    _scores_behind(proposed, out)
-    return out
+    scores = proposed.astype(np.float64)
+    return np.where(scores < 0, scores - 1, -0.5 - 0.5 / (1 + np.maximum(scores, 0))).astype(proposed.dtype)
 
 
 def scores_of_listed(listed: sp.csr_matrix, base: np.ndarray) -> np.ndarray:
@@ -239,7 +238,7 @@ def _count_bits(word):
     return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
-@compiled()
+@compiled(inner=True)
 def place_in_bitmap(lookup, bitmap, column):
     """How many entries of a row come before a column, by the row's bitmap, and whether (0 or 1) it is stored.
 
@@ -251,7 +250,7 @@ def place_in_bitmap(lookup, bitmap, column):
     return lookup.before[bitmap, word] + _count_bits(bits & lower), np.int64((bits >> bit) & np.uint64(1))
 
 
-@compiled()
+@compiled(inner=True)
 def behind(score: float) -> float:
     """:func:`behind_shortlist` of one number, in compiled code."""
     if score < 0:
@@ -259,14 +258,7 @@ def behind(score: float) -> float:
     return -0.5 - 0.5 / (1 + np.float64(score))
 
 
-@compiled()
-def _scores_behind(proposed, out):
-    for row in range(out.shape[0]):
-        for place in range(out.shape[1]):
-            out[row, place] = behind(proposed[row, place])
-
-
-@compiled(fastmath={"contract", "reassoc"})
+@compiled(fastmath=FAST)
 def _margins(features, labels, by_label, intercept, spread, out, start, stop):
     """``spread`` (d) is full of zeros, and left so."""
     indptr, indices, data = features
@@ -279,8 +271,7 @@ def _margins(features, labels, by_label, intercept, spread, out, start, stop):
             if label < 0:
                 continue
             later = max(0, labels[row, min(place + _AHEAD, labels.shape[1] - 1)])
-            fetch(weight_features, label_indptr[later], label_indptr[later + 1])
-            fetch(weights, label_indptr[later], label_indptr[later + 1])
+            fetch(weight_features, weights, label_indptr[later], label_indptr[later + 1])
             total = intercept[label]
             for position in range(np.uintp(label_indptr[label]), np.uintp(label_indptr[label + 1])):
                 total += weights[position] * spread[np.uintp(weight_features[position])]
@@ -302,8 +293,7 @@ def _margins_by_feature(features, labels, lookup, shift, totals, out, start, sto
         for entry in range(indptr[row], indptr[row + 1]):
             value, feature, later = data[entry], indices[entry], indices[min(entry + 1, indptr[row + 1] - 1)]
             if lookup.bitmap_of[later] < 0:
-                fetch(lookup.columns, lookup.starts[later], lookup.starts[later + 1])
-                fetch(lookup.values, lookup.starts[later], lookup.starts[later + 1])
+                fetch(lookup.columns, lookup.values, lookup.starts[later], lookup.starts[later + 1])
             begin, end, bitmap = lookup.starts[feature], lookup.starts[feature + 1], lookup.bitmap_of[feature]
             if bitmap < 0:
                 for at in range(np.uintp(begin), np.uintp(end)):

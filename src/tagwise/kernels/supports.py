@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.kernels.compiled import compiled
-from tagwise.kernels.top_k import count_above, kth_largest
+from tagwise.kernels.compiled import FAST, compiled
+from tagwise.kernels.sampled_pairs import first_from
+from tagwise.kernels.top_k import count_above, kth_largest, sort_names
 from tagwise.parallel import run_chunks, work_chunks
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "KnownRows",
     "LowRankScores",
     "Positives",
+    "Space",
     "Supports",
     "feature_sums",
     "gram_of_last",
@@ -115,6 +117,37 @@ class Choice(NamedTuple):
     given: Supports
 
 
+class Space(NamedTuple):
+    """What a chunk of labels is solved in: arrays over features, over rows, a system, and room for the solutions."""
+
+    slot: np.ndarray
+    touched: np.ndarray
+    right: np.ndarray
+    squares: np.ndarray
+    along: np.ndarray
+    head: np.ndarray
+    system: np.ndarray
+    features: np.ndarray
+    values: np.ndarray
+
+    @classmethod
+    def of(cls, rows: IndexedCSR, most: np.ndarray) -> Space:
+        """For labels of at most so many features each; allocated here, as numba compiles ``np.full`` and its like."""
+        n_rows, n_features = len(rows.indptr) - 1, len(rows.feature_indptr) - 1
+        largest, total = int(most.max(initial=0)), int(most.sum())
+        return cls(
+            np.full(n_features, -1, dtype=np.int32),
+            np.empty(n_features, dtype=np.int32),
+            np.zeros(n_features),
+            np.zeros(n_features),
+            np.zeros(n_features),
+            np.full(n_rows, -1),
+            np.empty(largest * largest),
+            np.empty(total, dtype=np.int64),
+            np.empty(total, dtype=rows.data.dtype),
+        )
+
+
 def indexed_csr(X: sp.csr_matrix, root: np.ndarray) -> IndexedCSR:
     """X (n×d), whose indices need not rise within a row, both ways; a feature is stored at most once per row.
 
@@ -184,27 +217,24 @@ def _gram_of_last(rows, count, triangle, start, stop):
 
 
 @compiled()
-def solve_supports(rows, gram, low_rank, positives, choice, found, start, stop):
-    """Choose and solve for labels ``start`` to ``stop``; returns features and values, one label after the other.
+def solve_supports(rows, gram, low_rank, positives, choice, space, found, start, stop):
+    """Choose and solve for labels ``start`` to ``stop``; features and values go to ``space``, one label after another.
 
-    ``found`` = (counts, gains) takes the number of features of each label and its gain bᵀh. The workspace takes
-    2·support² float64 and O(n + d).
+    ``found`` = (counts, gains) takes the number of features of each label and its gain bᵀh. Returns the number of all.
     """
     label_factors, intercept = low_rank.label_factors, low_rank.intercept
     n_features = len(gram.diagonal)
     first_kept = n_features - gram.kept
-    features, values, workspace = _room(rows, positives, choice.support, start, stop)
-    slot = np.full(n_features, -1, dtype=np.int32)
-    right, squares, along = np.zeros(n_features), np.zeros(n_features), np.zeros(n_features)
-    touched = np.empty(n_features, dtype=np.int32)
-    head = np.full(len(rows.indptr) - 1, -1, dtype=np.int64)
+    slot, touched, right, squares, along, head, _, _, _ = space
     chain = np.empty(1, dtype=_CHAIN)
-    filled = 0
+    filled = np.int64(0)
     for label in range(start, stop):
         rows_of_label = positives.rows[positives.indptr[label] : positives.indptr[label + 1]]
         candidates = _candidates(rows, rows_of_label, slot, touched, right)
         extra = positives.weights[label] - 1.0
-        extra_weights = np.full(len(rows_of_label), extra)
+        extra_weights = np.empty(len(rows_of_label), dtype=np.float64)
+        for i in range(len(rows_of_label)):
+            extra_weights[i] = extra
         for feature in candidates:
             right[feature] -= (
                 _dot(low_rank.gram_factors[feature], label_factors[label])
@@ -223,9 +253,9 @@ def solve_supports(rows, gram, low_rank, positives, choice, found, start, stop):
             gain[i] = right[feature] ** 2 / (gram.diagonal[feature] + squares[feature] + choice.reg)
             slot[feature] = -1
         chosen = _chosen(label, candidates, gain, choice)
-        system = _empty_system(chosen, slot, workspace)
+        system = _empty_system(chosen, space)
         if len(chosen) > 0:
-            n_rare = np.searchsorted(chosen, first_kept)
+            n_rare = first_from(chosen, 0, len(chosen), first_kept)
             walk, columns = 0, 0
             for i in range(len(chosen)):
                 columns += rows.feature_indptr[chosen[i] + 1] - rows.feature_indptr[chosen[i]]
@@ -239,26 +269,22 @@ def solve_supports(rows, gram, low_rank, positives, choice, found, start, stop):
             _copy_kept(gram, first_kept, chosen, n_rare, system)
             if extra != 0:
                 _add_outer_products(rows, rows_of_label, extra_weights, slot, system)
-        filled = _solve(label, system, chosen, right, choice.reg, slot, (features, values, found[0], found[1]), filled)
+        filled = _solve(label, system, chosen, choice.reg, space, found, filled)
         for feature in candidates:
             right[feature] = 0
             squares[feature] = 0
-    return features[:filled].copy(), values[:filled].copy()
+    return filled
 
 
 @compiled()
-def solve_known_supports(rows, known, positives, choice, found, start, stop):
+def solve_known_supports(rows, known, positives, choice, space, found, start, stop):
     """As :func:`solve_supports`, with b and A summed over a label's known rows only.
 
     ``positives`` are those of the known rows that are on. Time, per label: the stored entries of its known rows, twice,
-    and the square of how many of them a row has in the support. The workspace takes 2·support² float64 and O(d).
+    and the square of how many of them a row has in the support.
     """
-    n_features = len(rows.feature_indptr) - 1
-    features, values, workspace = _room(rows, positives, choice.support, start, stop)
-    slot = np.full(n_features, -1, dtype=np.int32)
-    right, squares = np.zeros(n_features), np.zeros(n_features)
-    touched = np.empty(n_features, dtype=np.int32)
-    filled = 0
+    slot, touched, right, squares, _, _, _, _, _ = space
+    filled = np.int64(0)
     for label in range(start, stop):
         rows_of_label = positives.rows[positives.indptr[label] : positives.indptr[label + 1]]
         candidates = _candidates(rows, rows_of_label, slot, touched, right)
@@ -274,31 +300,13 @@ def solve_known_supports(rows, known, positives, choice, found, start, stop):
             gain[i] = right[feature] ** 2 / (squares[feature] + choice.reg)
             slot[feature] = -1
         chosen = _chosen(label, candidates, gain, choice)
-        system = _empty_system(chosen, slot, workspace)
+        system = _empty_system(chosen, space)
         if len(chosen) > 0:
             _add_outer_products(rows, own, weight, slot, system)
-        filled = _solve(label, system, chosen, right, choice.reg, slot, (features, values, found[0], found[1]), filled)
+        filled = _solve(label, system, chosen, choice.reg, space, found, filled)
         for feature in candidates:
             right[feature] = 0
-    return features[:filled].copy(), values[:filled].copy()
-
-
-@compiled(inner=True)
-def _room(rows, positives, support, start, stop):
-    """Arrays for the features and values of these labels, and for the largest of their systems."""
-    n_features = len(rows.feature_indptr) - 1
-    capacity = 0
-    for label in range(start, stop):
-        stored = 0
-        for place in range(positives.indptr[label], positives.indptr[label + 1]):
-            stored += rows.indptr[positives.rows[place] + 1] - rows.indptr[positives.rows[place]]
-        capacity += min(support, n_features, stored)
-    largest = min(support, n_features, capacity)
-    return (
-        np.empty(capacity, dtype=np.int64),
-        np.empty(capacity, dtype=rows.data.dtype),
-        np.empty(largest * largest, dtype=np.float64),
-    )
+    return filled
 
 
 @compiled(inner=True)
@@ -310,20 +318,21 @@ def _chosen(label, candidates, gain, choice):
 
 
 @compiled(inner=True)
-def _empty_system(chosen, slot, workspace):
+def _empty_system(chosen, space):
     """A system of zeros for the chosen features, whose places in it ``slot`` gets."""
     count = len(chosen)
     for i in range(count):
-        slot[chosen[i]] = i
-    system = workspace[: count * count].reshape(count, count)
-    system[:] = 0
-    return system
+        space.slot[chosen[i]] = i
+    for i in range(count * count):
+        space.system[i] = 0
+    return space.system[: count * count].reshape(count, count)
 
 
 @compiled(inner=True)
-def _solve(label, system, chosen, right, reg, slot, found, filled):
+def _solve(label, system, chosen, reg, space, found, filled):
     """Solve a label's system and store its solution from ``filled`` on; returns the new end and clears ``slot``."""
-    features, values, counts, gains = found
+    counts, gains = found
+    right, features, values = space.right, space.features, space.values
     count = len(chosen)
     counts[label] = count
     gains[label] = 0
@@ -331,7 +340,7 @@ def _solve(label, system, chosen, right, reg, slot, found, filled):
         return filled
     solution = np.empty(count, dtype=np.float64)
     for i in range(count):
-        slot[chosen[i]] = -1
+        space.slot[chosen[i]] = -1
         system[i, i] += reg
         solution[i] = right[chosen[i]]
     _solve_lower(np.linalg.cholesky(system), solution)
@@ -356,11 +365,11 @@ def _candidates(rows, rows_of_label, slot, touched, right):
                 count += 1
             right[feature] += root * rows.data[position]
     candidates = touched[:count]
-    candidates.sort()
+    sort_names(candidates, slot)
     return candidates
 
 
-@compiled(inner=True, fastmath={"contract", "reassoc"})
+@compiled(inner=True, fastmath=FAST)
 def _dot(left, right):
     total = left.dtype.type(0)
     for i in range(len(left)):
@@ -469,7 +478,7 @@ def _add_by_columns(rows, chosen, n_rare, head, chain, system):
             head[rows.feature_rows[place]] = -1
 
 
-@compiled(inner=True, fastmath={"contract", "reassoc"})
+@compiled(inner=True, fastmath=FAST)
 def _solve_lower(lower, solution):
     """Solve L Lᵀ h = b in place, both times along the rows or columns of L that the storage order favours."""
     count = len(solution)

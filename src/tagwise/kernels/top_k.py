@@ -21,7 +21,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.kernels.compiled import compiled
+from tagwise.kernels.compiled import FAST, compiled
+from tagwise.kernels.sampled_pairs import first_from
 from tagwise.parallel import even_chunks, run_chunks, single_threaded_blas
 
 __all__ = [
@@ -33,11 +34,13 @@ __all__ = [
     "keep",
     "keep_from",
     "kth_largest",
+    "lowest_finite",
     "merge",
     "nothing_found",
     "row_blocks",
     "scores_of_factors_and_sparse",
     "sort_best",
+    "sort_names",
     "top_k_of_factors",
     "top_k_of_factors_and_sparse",
     "top_k_of_scores",
@@ -58,6 +61,9 @@ _ROWS_WITHOUT_FACTORS = 16
 # Measured: from so many of the best on, and up to so many scores for each of them, a search for the least one pays.
 _LONG_LIST, _SCORES_PER_PLACE = 10, 64
 
+# Sorting one number takes as long as a look at so many places.
+_SORTED_PER_LOOK = 16
+_LOWEST_FLOAT32, _LOWEST_FLOAT64 = float(np.finfo(np.float32).min), float(np.finfo(np.float64).min)
 _NONE_HIDDEN = np.zeros(0, dtype=np.int32)
 
 
@@ -269,7 +275,7 @@ def merge(tile, first_label, best_scores, best_labels):
 
 
 # Scores are finite or -inf, never NaN.
-@compiled(fastmath={"nnan", "nsz"})
+@compiled(fastmath=FAST)
 def _merge_shifted(tile, first_label, shift, best_scores, best_labels):
     """:func:`merge` of scores to which the labels' ``shift`` (width) is still to be added."""
     n_rows, width = tile.shape
@@ -329,13 +335,13 @@ def hide(tile, hidden, first_row, first_label, value):
     n_rows, width = tile.shape
     for row in range(n_rows):
         begin, end = indptr[first_row + row], indptr[first_row + row + 1]
-        position = begin + np.searchsorted(indices[begin:end], first_label)
+        position = first_from(indices, begin, end, first_label)
         while position < end and indices[position] < first_label + width:
             tile[row, indices[position] - first_label] = value
             position += 1
 
 
-@compiled(fastmath={"nnan", "nsz"})
+@compiled(inner=True, fastmath=FAST)
 def keep(best, names, score, label):
     """Put a label among the k best of a row, of equal scores the lower label first; returns whether it got a place."""
     last = len(best) - 1
@@ -349,7 +355,7 @@ def keep(best, names, score, label):
     return True
 
 
-@compiled(fastmath={"nnan", "nsz"})
+@compiled(inner=True, fastmath=FAST)
 def count_above(values, least):
     """How many values are above ``least``."""
     count = np.int32(0)
@@ -358,7 +364,7 @@ def count_above(values, least):
     return count
 
 
-@compiled(inner=True, fastmath={"nnan", "nsz"})
+@compiled(inner=True, fastmath=FAST)
 def count_from(values, least):
     """How many values are ``least`` or more."""
     count = np.int32(0)
@@ -367,7 +373,13 @@ def count_from(values, least):
     return count
 
 
-@compiled(fastmath={"nnan", "nsz"})
+@compiled(inner=True)
+def lowest_finite(values):
+    """The lowest finite number of the array's floating type."""
+    return values.dtype.type(_LOWEST_FLOAT32 if values.itemsize == 4 else _LOWEST_FLOAT64)
+
+
+@compiled(inner=True, fastmath=FAST)
 def kth_largest(values, k):
     """A number that the k largest values reach, and no others unless they equal it; -inf if fewer are finite.
 
@@ -379,13 +391,13 @@ def kth_largest(values, k):
         low = values[at] if values[at] < low else low
         high = values[at] if values[at] > high else high
     if low == -np.inf:
-        low = np.finfo(values.dtype).min
+        low = lowest_finite(values)
         if count_from(values, low) < k:
             return values.dtype.type(-np.inf)
     if count_from(values, high) >= k:
         return high
     if high == np.inf:
-        high = np.finfo(values.dtype).max
+        high = -lowest_finite(values)
         if count_from(values, high) >= k:
             return high
     # At least k values reach low, and fewer reach high.
@@ -417,14 +429,13 @@ def _add_sparse(tile, first, start, features, lists, shift, cursors):
             for column in range(width):
                 target[column] += shift[first + column]
         for entry in range(indptr[start + row], indptr[start + row + 1]):
-            begin, end = cursors[entry - origin], list_indptr[indices[entry] + 1]
-            labels, weights = list_labels[begin:end], list_weights[begin:end]
+            begin = cursors[entry - origin]
             # A loop of known length is twice as fast as one that compares each label with the tile's end.
-            count = np.searchsorted(labels, stop)
+            end = first_from(list_labels, begin, list_indptr[indices[entry] + 1], stop)
             value = tile.dtype.type(data[entry])
-            for i in range(count):
-                target[np.uintp(labels[i] - first)] += value * tile.dtype.type(weights[i])
-            cursors[entry - origin] = begin + count
+            for at in range(np.uintp(begin), np.uintp(end)):
+                target[np.uintp(list_labels[at] - first)] += value * tile.dtype.type(list_weights[at])
+            cursors[entry - origin] = end
 
 
 @compiled(inner=True)
@@ -457,3 +468,30 @@ def sort_best(scores, names, count):
                 place = before
             scores[place], names[place] = score, name
         gap //= 2
+
+
+@compiled(inner=True)
+def sort_names(names, places):
+    """Bring names in rising order; ``places`` is −1 for every name that is not among them.
+
+    Where there are many, by a look at all places; else Shell's sort, as numba takes half a second to compile ``sort``.
+    """
+    count = len(names)
+    if count * _SORTED_PER_LOOK > len(places):
+        at = 0
+        for name in range(len(places)):
+            if places[name] >= 0:
+                names[at] = name
+                at += 1
+        return
+    gap = 1
+    while 3 * gap < count:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for at in range(gap, count):
+            name, place = names[at], at
+            while place >= gap and names[place - gap] > name:
+                names[place] = names[place - gap]
+                place -= gap
+            names[place] = name
+        gap //= 3

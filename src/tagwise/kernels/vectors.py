@@ -18,7 +18,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike
 
-from tagwise.kernels.compiled import compiled
+from tagwise.kernels.compiled import FAST, compiled
 from tagwise.parallel import even_chunks, run_chunks
 
 __all__ = [
@@ -168,7 +168,7 @@ def _in_chunks(
 
 # The loops below use vector registers because they start at 0: numba would count a start from outside as possibly from
 # the end. "reassoc" lets sums do so too; their order is still fixed.
-@compiled(fastmath={"reassoc", "nsz", "contract"})
+@compiled(fastmath=FAST)
 def _dot(a, b):
     total = 0.0
     for i in range(len(a)):
@@ -189,7 +189,7 @@ def _aypx(target, factor, source):
 
 
 # numba's own error model looks for a division by 0 at every number, one by one.
-@compiled(fastmath={"contract"}, error_model="numpy")
+@compiled(inner=True, fastmath={"contract"}, error_model="numpy")
 def take_logarithms(values, exponents):
     """The natural logarithms of an array of positive normal numbers in float64, in their place; in compiled code.
 
@@ -215,7 +215,7 @@ def take_logarithms(values, exponents):
         values[i] = exponents[i] * _LOG_2 + (2 * s + (s * square * tail + exponents[i] * _LOG_2_REST))
 
 
-@compiled()
+@compiled(inner=True)
 def sigmoid(value):
     """1 / (1 + e^{−value}) of one number, without overflow, in compiled code.
 

@@ -18,6 +18,7 @@ from tagwise.kernels.supports import (
     KnownRows,
     LowRankScores,
     Positives,
+    Space,
     Supports,
     feature_sums,
     gram_of_last,
@@ -292,8 +293,8 @@ class SupportRidge:
             low_rank_scores = LowRankScores(seen, U, V, intercept, others)
             kept = GramParts(X.triangle, X.kept, X.diagonal, X.column_sums, X.walks, _COLUMN_STEP)
 
-            def solve(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-                return solve_supports(X.rows, kept, low_rank_scores, on, choice, (counts, gains), start, stop)
+            def solve(space: Space, start: int, stop: int) -> int:
+                return solve_supports(X.rows, kept, low_rank_scores, on, choice, space, (counts, gains), start, stop)
         else:
             weights, targets = self._known
             embedded = csr_matmul(X.matrix(), U, n_threads=threads)
@@ -304,12 +305,22 @@ class SupportRidge:
             residuals -= (np.repeat(intercept, np.diff(weights.indptr)) * root).astype(residuals.dtype)
             known = KnownRows(weights.indptr, weights.indices, residuals, weights.data)
 
-            def solve(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-                return solve_known_supports(X.rows, known, on, choice, (counts, gains), start, stop)
+            def solve(space: Space, start: int, stop: int) -> int:
+                return solve_known_supports(X.rows, known, on, choice, space, (counts, gains), start, stop)
 
+        candidates = self._stored_entries(self._positives)
+        most = np.minimum(candidates, min(self.support, self.shape[0]))
+
+        def chunk(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+            space = Space.of(X.rows, most[start:stop])
+            filled = solve(space, start, stop)
+            return space.features[:filled].copy(), space.values[:filled].copy()
+
+        read = candidates if self._known is None else self._stored_entries(self._known[0])
+        work = read + np.minimum(candidates, self.support) ** 2  # the rows that a column reads, and its system
         try:
             with single_threaded_blas():
-                found = run_chunks(solve, self._chunks(), threads)
+                found = run_chunks(chunk, work_chunks(np.concatenate([[0], np.cumsum(work)])), threads)
         except np.linalg.LinAlgError:
             raise InvalidInputError(TOO_SMALL.format(self.reg)) from None
         chosen = order[np.concatenate([part for part, _ in found])]
@@ -325,13 +336,6 @@ class SupportRidge:
         by_column = sp.csr_matrix(pattern[self.X.order].T)
         by_column.sort_indices()
         return Supports(by_column.indptr.astype(np.int64), by_column.indices.astype(np.int64))
-
-    def _chunks(self) -> list[tuple[int, int]]:
-        """Columns in chunks of about equal work: the entries of the rows they read, and the sizes of their systems."""
-        candidates = self._stored_entries(self._positives)
-        read = candidates if self._known is None else self._stored_entries(self._known[0])
-        work = read + np.minimum(candidates, self.support) ** 2
-        return work_chunks(np.concatenate([[0], np.cumsum(work)]))
 
     def _stored_entries(self, by_column: sp.csr_matrix) -> np.ndarray:
         """Per column the stored entries of X in all of its rows (L,); ``by_column`` is L×n."""

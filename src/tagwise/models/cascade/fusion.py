@@ -344,11 +344,13 @@ def _fill_context(
 ) -> None:
     space = _workspace(0, out.shape[1], place_of)
     for row in range(out.shape[0]):
-        space.odds[:] = odds[row]
+        for at in range(out.shape[1]):
+            space.odds[at] = odds[row, at]
         _context_terms(together, labels[row, : out.shape[1]], space)
         for at in range(out.shape[1]):
             if odds[row, at] > -np.inf:
-                out[row, at] = space.terms[: out.shape[2], at]
+                for term in range(out.shape[2]):
+                    out[row, at, term] = space.terms[term, at]
 
 
 @compiled()
@@ -359,7 +361,8 @@ def _fill_level(odds: np.ndarray, scores: np.ndarray, place_of: np.ndarray, out:
         _level_terms(scores[row], space)
         for at in range(out.shape[1]):
             if odds[row, at] > -np.inf:
-                out[row, at] = space.terms[: out.shape[2], at]
+                for term in range(out.shape[2]):
+                    out[row, at, term] = space.terms[term, at]
 
 
 @compiled(inner=True)
@@ -378,8 +381,7 @@ def _find_lifts(facts: Together, labels: np.ndarray, space: _Workspace) -> None:
     for at in range(len(sources)):
         source, later = sources[at], labels[sources[min(at + 1, len(sources) - 1)]]
         if facts.pairs.bitmap_of[later] < 0:
-            fetch(facts.pairs.columns, facts.pairs.starts[later], facts.pairs.starts[later + 1])
-            fetch(facts.pairs.values, facts.pairs.starts[later], facts.pairs.starts[later + 1])
+            fetch(facts.pairs.columns, facts.pairs.values, facts.pairs.starts[later], facts.pairs.starts[later + 1])
         other, chance = labels[source], sigmoid(odds[source])
         if chance < _LEAST_CHANCE:
             break

@@ -12,7 +12,7 @@ from tagwise.estimator import MultiLabelModel
 from tagwise.executor import Executor
 from tagwise.fields import Fields, csr, dense
 from tagwise.kernels.compiled import compiled
-from tagwise.kernels.sampled_pairs import contains_pair
+from tagwise.kernels.sampled_pairs import contains_pair, first_from
 from tagwise.kernels.shortlists import shortlist_margins
 from tagwise.kernels.top_k import hidden_pairs
 from tagwise.models.cascade.opinion import LabelSide, Opinion, Rows, blocks_of, both_blocks
@@ -129,11 +129,11 @@ def _count_rows(names: _Indices, by_feature: _Indices, by_row: _Indices, known: 
             continue
         rarest = features[np.argmin(sizes[features])]
         for at in range(feature_indptr[rarest], feature_indptr[rarest + 1]):
-            row = indices[indptr[rows_of[at]] : indptr[rows_of[at] + 1]]
+            begin, end = indptr[rows_of[at]], indptr[rows_of[at] + 1]
             whole = len(known[0]) == 0 or contains_pair(known, rows_of[at], label)
             for feature in features if whole else features[:0]:
-                place = np.searchsorted(row, feature)
-                if place == len(row) or row[place] != feature:
+                place = first_from(indices, begin, end, feature)
+                if place == end or indices[place] != feature:
                     whole = False
                     break
             counts[label] += whole

@@ -14,7 +14,7 @@ from tagwise.fields import Fields, csr
 from tagwise.kernels import unit_rows
 from tagwise.kernels.compiled import compiled
 from tagwise.kernels.shortlists import shortlist_margins
-from tagwise.kernels.top_k import count_above, kth_largest
+from tagwise.kernels.top_k import count_above, kth_largest, sort_names
 from tagwise.models.cascade.opinion import LabelSide, Opinion, Rows, blocks_of, both_blocks, write_logarithms
 from tagwise.objectives.labels import per_row
 from tagwise.parallel import run_chunks, thread_count, work_chunks
@@ -92,7 +92,8 @@ def _prototypes(
     """The prototypes of labels ``start`` to ``stop``: features and weights, one label after the other."""
     indptr, indices, data = features
     label_indptr, label_rows = rows_of_labels
-    total, seen = np.zeros(n_features), np.zeros(n_features, dtype=np.bool_)
+    total, seen = np.zeros(n_features), np.empty(n_features, dtype=np.int32)
+    seen[:] = -1
     touched = np.empty(n_features, dtype=np.int32)
     room = 0
     for label in range(start, stop):
@@ -104,12 +105,12 @@ def _prototypes(
         for row in label_rows[label_indptr[label] : label_indptr[label + 1]]:
             for position in range(indptr[row], indptr[row + 1]):
                 feature = indices[position]
-                if not seen[feature]:
-                    seen[feature], touched[count] = True, feature
+                if seen[feature] < 0:
+                    seen[feature], touched[count] = 0, feature
                     count += 1
                 total[feature] += data[position]
         own = touched[:count]
-        own.sort()
+        sort_names(own, seen)
         sizes, largest, squared = np.empty(count), 0.0, 0.0
         for i in range(count):
             sizes[i] = abs(total[own[i]])
@@ -128,6 +129,6 @@ def _prototypes(
                 equal -= sizes[i] == least
                 chosen[filled], weights[filled] = own[i], total[own[i]] / length
                 filled += 1
-            total[own[i]], seen[own[i]] = 0, False
+            total[own[i]], seen[own[i]] = 0, -1
         counts[label] = filled - before
     return chosen[:filled].copy(), weights[:filled].copy()
