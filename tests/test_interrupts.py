@@ -276,8 +276,7 @@ _FITS = {
     "FastXML": "from tagwise.baselines import FastXML\nmodel = FastXML(n_trees=200, n_jobs=2)",
     "Cascade": "from tagwise import Cascade\n"
     "model = Cascade(rank=20, max_iter=500, tol=0.0, validation_fraction=0.0, n_jobs=2)",
-    "REML-processes": "from tagwise import REML\nfrom tagwise.models.reml import partitions\n"
-    "partitions._WORTH_A_PROCESS = 0\n"
+    "REML-parts": "from tagwise import REML\n"
     "model = REML(rank=20, partitions=4, max_iter=500, tol=0.0, sparse_part='support', n_jobs=2)",
 }
 

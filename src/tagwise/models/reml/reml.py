@@ -102,8 +102,8 @@ class REML(UpdatableModel, FactorModel):
         λ3 ≥ 0; only ADMM has it.
     partitions : int
         t. Above 1, divide and conquer: labels are dealt into t random parts, each with its share of the rank and a
-        quarter of the support, learnt in parallel processes (``n_jobs`` of them) that share X as a memory map; the low
-        ranks are projected onto the column space of the first part's, and H is found for all labels together. A little
+        quarter of the support, learnt on ``n_jobs`` threads at a time, or by the workers of a cluster; the low ranks
+        are projected onto the column space of the first part's, and H is found for all labels together. A little
         less accurate. It pays for many labels and large ranks; see docs/reml.md for where it does not.
     sparse_part : {"auto", "admm", "support"}
         How H is found. "auto" takes ADMM where XᵀX or XXᵀ is factorised quickly (a side of at most 2,000) and within
@@ -121,11 +121,9 @@ class REML(UpdatableModel, FactorModel):
         The fit has converged when a round lowers the objective by at most ``tol`` times what the first round did. The
         default was the best on validation rows of 18 sets (docs/reml.md); 0 makes ``max_iter`` rounds.
     memory_limit : float
-        Bytes for XᵀX (or its factorisation) and for the blocks of labels that ADMM works on; in each process, where
+        Bytes for XᵀX (or its factorisation) and for the blocks of labels that ADMM works on; for each part, where
         there are several. A dense H, while ADMM runs, comes on top. With "support" and very many features, a larger
         limit saves much time: the part of XᵀX that does not fit is added up again for every label that needs it.
-    n_jobs : int or None
-        Threads, or with ``partitions`` processes, as in joblib. The result is bit-identical for every number.
     random_state : int, Generator, RandomState or None
         Seeds the start and the partition.
 
