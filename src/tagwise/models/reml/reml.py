@@ -340,7 +340,7 @@ class REML(UpdatableModel, FactorModel):
         data, executor, threads = steps.local, steps.executor, thread_count(self.n_jobs)
         tasks = list(zip(ids, [int(seed) for seed in rng.integers(2**31, size=len(ids))]))
         sparse = self._sparse_part(data)
-        if isinstance(sparse, SupportPart):
+        if isinstance(sparse, SupportPart) and executor.n_blocks == 1:
             sparse.features(data)  # what all parts use is made once
         parts = self._resumed_parts(progress, ids, data)
         done, together = len(parts), threads if executor.n_blocks == 1 else len(ids)
