@@ -223,7 +223,9 @@ class Packed:
 
     def value(self) -> Any:
         """The value; its arrays are writable and begin at multiples of 64 bytes."""
-        return loads(self.pickled, buffers=[_usable(array) for array in self.arrays]) if self.pickled else self.arrays[0]
+        return (
+            loads(self.pickled, buffers=[_usable(array) for array in self.arrays]) if self.pickled else self.arrays[0]
+        )
 
     def write(self, path: Path) -> None:
         """Arrays, the pickle, and where they begin; the file is there at once and whole."""

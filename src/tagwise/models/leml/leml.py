@@ -22,6 +22,7 @@ from tagwise.models.factor_model import (
     resolve_positive_weight,
     usable_rank,
 )
+from tagwise.models.leml.columns import alternation
 from tagwise.models.leml.kernel_map import Kernel, KernelMap, check_kernel_parameters
 from tagwise.models.leml.steps import FACTORS, Alternation, Factors, ValidationRows, solve_labels
 from tagwise.models.updating import UpdatableModel
@@ -303,7 +304,7 @@ class LEML(UpdatableModel, FactorModel):
             problem, held_out = ValidationRows.split(problem, self.validation_fraction, self.random_state)
             validation = ValidationRows(held_out, products(held_out.X), n_threads=threads)
         data = FitData.build(problem, get_loss(self.loss), self.positive_weight, self.n_jobs, products)
-        steps = Alternation(data, self.reg, fit_intercept=self.fit_intercept, inner_iter=self.inner_iter)
+        steps = alternation(data, self.reg, fit_intercept=self.fit_intercept, inner_iter=self.inner_iter)
         history = progress.history
         sizes = {"d": problem.X.shape[1], "k": rank, "L": problem.n_labels}
         kept, kept_best = (progress.resume(fields, problem.X.dtype, **sizes) for fields in (FACTORS, _BEST))

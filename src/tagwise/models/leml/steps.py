@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -41,7 +41,9 @@ from tagwise.solvers.tron import tron
 
 __all__ = [
     "Alternation",
+    "Beside",
     "Factors",
+    "Point",
     "ValidationRows",
     "solve_labels",
     "whole_shard",
@@ -62,8 +64,30 @@ _DIRECT_RANK = 64
 # Rows whose noise is drawn at a time.
 _NOISE_ROWS = 1 << 12
 
-_At: TypeAlias = tuple[np.ndarray]
-"""A point W of an alternation. A step of W makes a new one, so that what was computed at a point is known by it."""
+
+class Point:
+    """A point W of an alternation, or blocks of columns of WQ and Q.
+
+    A step of W makes a new one, so that what was computed at a point is known by it.
+    """
+
+    def __init__(self, blocks: list[Any], rotation: np.ndarray | None = None) -> None:
+        self.blocks, self.rotation = blocks, rotation
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.rotation is None and not self.W.any():  # where alternations start
+            return Point.zeros, (self.W.shape, self.W.dtype)
+        return Point, (self.blocks, self.rotation)
+
+    @classmethod
+    def zeros(cls, shape: tuple[int, int], dtype: np.dtype) -> Point:
+        """W = 0."""
+        return cls([np.zeros(shape, dtype)])
+
+    @cached_property
+    def W(self) -> np.ndarray:
+        """W (d×k)."""
+        return self.blocks[0] if self.rotation is None else np.hstack(self.blocks) @ self.rotation.T
 
 
 FACTORS = Fields(
@@ -117,7 +141,7 @@ class Shard:
     def __init__(self, data: FitData, block: Block) -> None:
         self.start, self.X, self.loss = block[0], data.features(block), data.loss
         self.labels = data.shard(block).targets
-        self._embedded: tuple[_At, np.ndarray] | None = None
+        self._embedded: tuple[Point, np.ndarray] | None = None
         self._beside: tuple[Beside, SquaredTerms] | None = None
         self._problem: tuple[Any, Any, SquaredFeatureProblem | FeatureProblem] | None = None
         self._slope: Any = None
@@ -135,28 +159,28 @@ class Shard:
             self._beside = beside, self.terms.around(beside.scores(self.X, self.labels.n_threads))
         return self._beside[1]
 
-    def embedded(self, at: _At) -> np.ndarray:
+    def embedded(self, at: Point) -> np.ndarray:
         """A = XW."""
         if self._embedded is None or self._embedded[0] is not at:
             self._embedded = None
-            self._embedded = at, self.X.matmul(at[0])
+            self._embedded = at, self.X.matmul(at.W)
         return self._embedded[1]
 
     # ------------------------------------------------------------------ W
 
-    def value(self, fixed: _Fixed, at: _At) -> np.ndarray:
+    def value(self, fixed: _Fixed, at: Point) -> np.ndarray:
         """The loss at W."""
         return self._problem_at(fixed, at).value()
 
-    def gradient(self, fixed: _Fixed, at: _At) -> np.ndarray:
+    def gradient(self, fixed: _Fixed, at: Point) -> np.ndarray:
         """The gradient of the loss in W (d×k)."""
         return self._problem_at(fixed, at).gradient()
 
-    def curvature(self, fixed: _Fixed, at: _At, direction: np.ndarray) -> np.ndarray:
+    def curvature(self, fixed: _Fixed, at: Point, direction: np.ndarray) -> np.ndarray:
         """The Hessian of the loss in W times a direction (d×k)."""
         return self._problem_at(fixed, at).hessian_vector(direction)
 
-    def _problem_at(self, fixed: _Fixed, at: _At) -> SquaredFeatureProblem | FeatureProblem:
+    def _problem_at(self, fixed: _Fixed, at: Point) -> SquaredFeatureProblem | FeatureProblem:
         """The problem in W for fixed labels, without its penalty, moved to a point."""
         if self._problem is not None and self._problem[0] is fixed and self._problem[1] is at:
             return self._problem[2]
@@ -166,14 +190,14 @@ class Shard:
             problem = SquaredFeatureProblem(self.X, self.terms_beside(fixed.beside), fixed.H, fixed.b)
             # n×k that the steps can use: the gradient is the last that needs A.
             A, self._embedded = self._embedded, None
-            problem.move_to(at[0], A[1] if A is not None and A[0] is at else None)
+            problem.move_to(at.W, A[1] if A is not None and A[0] is at else None)
         elif self._problem is not None and self._problem[0] is fixed:
             problem = self._problem[2]
-            problem.move_to(at[0])
+            problem.move_to(at.W)
         else:
             H = fixed.H if fixed.b is None else np.column_stack([fixed.H, fixed.b]).astype(fixed.H.dtype)
             problem = FeatureProblem(self.X, self._pairs, H, fixed.H.shape[1])
-            problem.move_to(at[0])
+            problem.move_to(at.W)
         self._problem = fixed, at, problem
         return problem
 
@@ -183,12 +207,12 @@ class Shard:
 
     # ------------------------------------------------------------------ labels that share one system
 
-    def label_sums(self, beside: Beside | None, at: _At, fit_intercept: bool) -> Any:
+    def label_sums(self, beside: Beside | None, at: Point, fit_intercept: bool) -> Any:
         """Sums that determine H and b, and the constant of the loss."""
         terms = self.terms_beside(beside)
         return *terms.label_sums(self.embedded(at), fit_intercept=fit_intercept), terms.constant
 
-    def squared_loss(self, at: _At, H: np.ndarray, b: np.ndarray) -> float:
+    def squared_loss(self, at: Point, H: np.ndarray, b: np.ndarray) -> float:
         """The squared loss, whatever is beside."""
         return self.terms.value(self.embedded(at), H, b)
 
@@ -200,17 +224,18 @@ class Shard:
         state.bit_generator.state = rng.bit_generator.state
         for first in range(0, self.start, _NOISE_ROWS):
             state.standard_normal((min(_NOISE_ROWS, self.start - first), rank))
-        return self._sides(b).of_noise(state, rank, self.labels.positives.dtype)
+        return self.sides(b).of_noise(state, rank, self.labels.positives.dtype)
 
     def spectral_features(self, b: np.ndarray, H: np.ndarray) -> np.ndarray:
         """XᵀDH (d×k)."""
-        return self._sides(b).feature_side(H)
+        return self.sides(b).feature_side(H)
 
     def spectral_labels(self, b: np.ndarray, W: np.ndarray) -> np.ndarray:
         """DᵀXW (L×k)."""
-        return self._sides(b).label_side(W)
+        return self.sides(b).label_side(W)
 
-    def _sides(self, b: np.ndarray) -> SpectralSides:
+    def sides(self, b: np.ndarray) -> SpectralSides:
+        """Products of a spectral start."""
         if self._slope is None:
             self._slope = self.labels.slope_at(self.loss, b)
         slope, row = self._slope
@@ -242,7 +267,7 @@ def solved_block(
     block: Block,
     data: FitData,
     beside: Beside | None,
-    at: _At,
+    at: Point,
     start: np.ndarray,
     reg: float,
     fit_intercept: bool,
@@ -327,7 +352,7 @@ class _OverRows:
         self.steps, self.fixed = steps, steps.executor.share(fixed)
 
     def move_to(self, W: np.ndarray, at: Any = None) -> None:
-        self._W, self._at = W, self.steps.executor.share((W,)) if at is None else at
+        self._W, self._at = W, self.steps.executor.share(Point([W])) if at is None else at
 
     def value(self) -> np.ndarray:
         loss: np.ndarray = self.steps.over_rows("value", self.fixed, self._at)
@@ -375,11 +400,11 @@ class Alternation:
     def at(self, W: np.ndarray) -> Any:
         """The point W; what steps have computed there is used again."""
         if self._at is None or self._at[0] is not W:
-            point = (W,)
+            point = Point([W])
             self._at = W, self.executor.share(point), point
         return self._at[1]
 
-    def here(self, W: np.ndarray) -> _At:
+    def here(self, W: np.ndarray) -> Point:
         """The point W for what this process computes by itself."""
         self.at(W)
         assert self._at is not None

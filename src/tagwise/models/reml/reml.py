@@ -38,6 +38,7 @@ from tagwise.models.factor_model import (
     may_be_added,
     usable_rank,
 )
+from tagwise.models.leml.columns import alternation
 from tagwise.models.leml.steps import FACTORS, Alternation, Factors
 from tagwise.models.reml.dense_start import dense_rank, start_of_dense
 from tagwise.models.reml.partitions import PART, Part, project_onto_first, random_parts
@@ -262,7 +263,7 @@ class REML(UpdatableModel, FactorModel):
         return FitData.build(prepared, get_loss("squared"), self.positive_weight, self.n_jobs, products)
 
     def _steps(self, data: FitData, executor: Executor | None = None) -> Alternation:
-        return Alternation(
+        return alternation(
             data,
             self.reg_low_rank / 2,
             fit_intercept=self.fit_intercept,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,7 +19,7 @@ from tagwise.executor import Block
 from tagwise.kernels import BlockFeatures, CSRWithTranspose, FeatureMatrix, gram
 from tagwise.losses import get_loss
 from tagwise.models.factor_model import FitData
-from tagwise.models.leml.steps import Alternation, Factors, whole_shard
+from tagwise.models.leml.steps import Alternation, Factors, Point, whole_shard
 from tagwise.objectives.labels import LabelColumns
 from tagwise.objectives.squared import with_intercept
 from tagwise.parallel import even_chunks, run_chunks
@@ -72,8 +72,9 @@ class SupportPart:
         executor = steps.executor
         if self._place is None:
             self._place = executor.place()
-        shared = [executor.share(one) for one in (self, factors.W, factors.H, factors.b, last)]
-        weights, gains = zip(*executor.map(support_block, steps.label_blocks, steps.data, *shared))
+        shared = [executor.share(one) for one in (self, factors.H, factors.b, last)]
+        at = steps.at(factors.W)
+        weights, gains = zip(*executor.map(support_block, steps.label_blocks, steps.data, at, *shared))
         value = steps.squared_loss(factors) - float(sum(gain.sum() for gain in gains))
         whole = weights[0] if len(weights) == 1 else sp.csr_matrix(sp.hstack(weights, format="csr"))
         return SparseStep(whole, value, unsolved=0)
@@ -114,14 +115,14 @@ class SupportPart:
 def support_block(
     block: Block,
     data: FitData,
+    at: Point,
     part: SupportPart,
-    W: np.ndarray,
     H: np.ndarray,
     b: np.ndarray,
     last: sp.csr_matrix | None,
 ) -> tuple[sp.csr_matrix, np.ndarray]:
     """S of some labels beside a low rank, on the supports of the last round; and by how much it lowers the loss."""
-    X, columns = data.features(), slice(*block)
+    X, W, columns = data.features(), at.W, slice(*block)
     if last is not None and block != (0, last.shape[1]):
         last = sp.csr_matrix(last[:, columns])
     beside = X.dense.matmul(W[-X.dense.shape[1] :]) if isinstance(X, BlockFeatures) else None
