@@ -15,6 +15,7 @@ from tagwise.data.datasets import read_folder
 from tagwise.distributed import fit
 from tagwise.distributed.executor import DaskExecutor, Packed
 from tagwise.exceptions import InvalidInputError, InvalidTypeError, TagwiseWarning
+from tagwise.models.leml import columns
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::tagwise.exceptions.ConvergenceWarning", "ignore::tagwise.exceptions.TagwiseWarning"
@@ -34,6 +35,12 @@ MODELS = {
     # Small sets are learnt from in up to ten parts in turn otherwise; one test has them.
     "Cascade": lambda **more: Cascade(rank=4, support=10, shortlist=6, hard_negatives=6, **{"refit": False} | more),
 }
+
+
+@pytest.fixture(autouse=True)
+def _small_sets_are_divided_too(monkeypatch):
+    monkeypatch.setattr(columns, "_LEAST_WORK", 1)
+    monkeypatch.setattr(columns, "_LEAST_COLUMNS", 2)
 
 
 @pytest.fixture(scope="module")

@@ -25,9 +25,13 @@ from tagwise.parallel import even_chunks
 
 __all__ = ["alternation"]
 
-# Narrower blocks of columns are read from memory no faster.
-_LEAST_COLUMNS = 8
+# Products of narrower blocks take hardly less time, and those of less work less than Dask takes for a task.
+_LEAST_COLUMNS, _LEAST_WORK = 4, 1e8
 _TOLERANCE = 1e-3
+# Of columns that the inverse of their triangle makes orthonormal.
+_MOST_CONDITION = 1e6
+# Labels whose products are made together.
+_LABELS = 1 << 12
 # Rows whose noise is drawn at a time.
 _NOISE_ROWS = 1 << 12
 
@@ -42,41 +46,73 @@ def alternation(data: FitData, reg: float, *, executor: Executor | None = None, 
     return (ByColumns if by_columns else Alternation)(data, reg, executor=executor, **options)
 
 
+class Product:
+    """H (L×k) as a product of blocks of columns, which stay where they were made, and a small matrix."""
+
+    def __init__(self, blocks: list[Any], right: np.ndarray) -> None:
+        self.blocks, self.right = blocks, right
+
+    def times(self, right: np.ndarray) -> np.ndarray:
+        """H @ right, a few labels at a time in float64."""
+        right, product = self.right @ right, np.empty((len(self.blocks[0]), right.shape[1]), self.blocks[0].dtype)
+        for start, stop in even_chunks(len(product), _LABELS):
+            product[start:stop] = np.hstack([block[start:stop] for block in self.blocks]).astype(np.float64) @ right
+        return product
+
+
 class ByColumns(Alternation):
     """The steps of a round for squared loss with all labels known, divided by columns of W and H."""
 
+    _sides: tuple[np.ndarray, Product] | None = None
+    """The last H, and how workers have it."""
+
     def _over_columns(self, rank: int) -> list[Block]:
-        n_blocks = max(1, min(self.executor.n_blocks, rank // _LEAST_COLUMNS))
+        by_work = int(self.local.entries_per_row().sum() * rank / _LEAST_WORK)
+        n_blocks = max(1, min(self.executor.n_blocks, rank // _LEAST_COLUMNS, by_work))
         return even_chunks(rank, -(-rank // n_blocks))
 
     def spectral_start(self, b: np.ndarray, rank: int, rng: np.random.Generator) -> np.ndarray:
         """As of :class:`Alternation`; only label sides leave the workers."""
         executor, columns, intercept = self.executor, self._over_columns(rank), self.executor.share(b)
-        noise = np.hstack(executor.map(label_side_of_noise, columns, self.data, intercept, rank, rng))
+        common = self.data, intercept
+        made = executor.keep(label_side_of_noise, columns, *common, rank, rng)
+
+        def product(basis: np.ndarray) -> np.ndarray:
+            nonlocal made
+            made = executor.keep(label_side_of_labels, columns, *common, self._product(basis, made))
+            return self._whole(made)
+
         try:
-            return subspace_iteration(
-                noise,
-                lambda H: np.hstack(
-                    executor.map(label_side_of_labels, columns, self.data, intercept, executor.share(H))
-                ),
-                lambda found: found,
-                self.local.X.dtype,
-            )
+            H = subspace_iteration(self._whole(made), product, lambda found: found, self.local.X.dtype)
         finally:
             executor.map(forget_start, columns, self.data)
+        self._sides = H, self._product(H, made)
+        return H
+
+    def _whole(self, blocks: list[Any]) -> np.ndarray:
+        return np.hstack([self.executor.value(block) for block in blocks])
+
+    def _product(self, basis: np.ndarray, made: list[Any]) -> Product:
+        """An orthonormal basis of what workers have made, by what they have unless its columns are nearly dependent."""
+        triangle = basis.T.astype(np.float64) @ self._whole(made)
+        if np.linalg.cond(triangle) > _MOST_CONDITION:
+            return Product([self.executor.share(basis)], np.eye(len(triangle)))
+        return Product(made, np.linalg.inv(triangle))
 
     def step_features(self, factors: Factors) -> float:
         """As of :class:`Alternation`: blocks send inner products, and W at the end."""
         H, executor, columns = factors.H, self.executor, self._over_columns(factors.H.shape[1])
         _, rotation = np.linalg.eigh(gram(H, n_threads=self.n_threads))
         rotation = rotation.astype(H.dtype)
-        at, labels = self.at(factors.W), executor.share((H, factors.b))
-        common = self.data, self._beside, at, labels, rotation, self.reg
+        known = self._sides is not None and self._sides[0] is H
+        product = self._sides[1] if known else Product([executor.share(H)], np.eye(len(rotation)))
+        at, labels = self.at(factors.W), executor.share((product, factors.b, rotation))
+        common = self.data, self._beside, at, labels, self.reg
         steps: _Steps = ()
         start = squared = fall = 0.0
         for turn in range(self.inner_iter):
             found = executor.sum(products_of_columns, columns, *common, steps)
-            length, curvature, along, product = found.tolist()
+            length, curvature, along, squares = found.tolist()
             if turn == 0:
                 start = squared = length
             if not np.isfinite(start):
@@ -86,7 +122,7 @@ class ByColumns(Alternation):
             step = squared / curvature
             fall += 0.5 * step * squared
             # Of the residual after the step: ‖r − αp‖².
-            left = max(squared - 2 * step * along + step**2 * product, 0.0)
+            left = max(squared - 2 * step * along + step**2 * squares, 0.0)
             steps, squared = (*steps, (step, left / squared)), left
             if squared <= _TOLERANCE**2 * start:
                 break
@@ -100,14 +136,15 @@ class ByColumns(Alternation):
         """As of :class:`Alternation`."""
         columns = self._over_columns(factors.W.shape[1])
         rows = even_chunks(self.local.n_rows, -(-self.local.n_rows // len(columns)))
-        blocks = list(zip(columns, [*rows, *[(0, 0)] * (len(columns) - len(rows))]))
-        sums = self.executor.map(
-            label_sums_of_columns, blocks, self.data, self._beside, self.at(factors.W), self.fit_intercept
-        )
-        systems, sides, intercepts, constants = zip(*sums)
-        found = LabelSums(sum(systems), np.hstack(sides), intercepts[0])
-        solved = found.solve(self.reg, constants[0], n_threads=self.n_threads)
+        common = self.data, self._beside, self.at(factors.W)
+        sides = self.executor.keep(label_side_of_columns, columns, *common)
+        system, intercept, constant = self.executor.sum(label_system, rows, *common, self.fit_intercept)
+        found = LabelSums(system, self._whole(sides), intercept.copy())  # b takes the place of the copy
+        solved = found.solve(self.reg, constant, n_threads=self.n_threads)
         factors.H, factors.b = solved.H, solved.intercept
+        # The system has its penalty by now.
+        right = np.linalg.inv(system)[:, : len(factors.W[0])]
+        self._sides = factors.H, Product([*sides, intercept][: len(sides) + self.fit_intercept], right)
         return solved.value
 
 
@@ -125,10 +162,10 @@ def label_side_of_noise(
     return sides.label_side(sides.X.rmatmul(noise))
 
 
-def label_side_of_labels(columns: Block, data: FitData, b: np.ndarray, H: np.ndarray) -> np.ndarray:
+def label_side_of_labels(columns: Block, data: FitData, b: np.ndarray, H: Product) -> np.ndarray:
     """DᵀXXᵀDH (L, columns)."""
     sides = whole_shard(data).sides(b)
-    return sides.label_side(sides.feature_side(np.ascontiguousarray(H[:, slice(*columns)])))
+    return sides.label_side(sides.feature_side(H.times(np.eye(H.right.shape[1])[:, slice(*columns)])))
 
 
 def forget_start(columns: Block, data: FitData) -> None:
@@ -145,15 +182,14 @@ class _Descent:
         data: FitData,
         beside: Beside | None,
         at: Point,
-        labels: tuple[np.ndarray, np.ndarray],
-        rotation: np.ndarray,
+        labels: tuple[Product, np.ndarray, np.ndarray],
         reg: float,
     ) -> None:
-        (H, b), shard = labels, whole_shard(data)
+        (H, b, rotation), shard = labels, whole_shard(data)
         own = rotation[:, slice(*columns)]
-        self.reg, self.n_threads, self.steps = H.dtype.type(reg), data.n_threads, ()
+        self.reg, self.n_threads, self.steps = rotation.dtype.type(reg), data.n_threads, ()
         self.solution = at.W @ own
-        self.problem = SquaredFeatureProblem(shard.X, shard.terms_beside(beside), H @ own, b)
+        self.problem = SquaredFeatureProblem(shard.X, shard.terms_beside(beside), H.times(own), b)
         self.problem.move_to(self.solution)
         self.residual = self.problem.gradient()
         self._add(self.residual, self.reg, self.solution)
@@ -209,18 +245,21 @@ def moved_columns(columns: Block, data: FitData, *common: Any) -> np.ndarray:
     return found
 
 
-def label_sums_of_columns(
-    block: tuple[Block, Block], data: FitData, beside: Beside | None, at: Point, fit_intercept: bool
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """TᵀA for some columns of A = XW, some rows' part of AᵀA, Tᵀ1, and the constant of the loss."""
-    columns, rows = block
+def label_side_of_columns(columns: Block, data: FitData, beside: Beside | None, at: Point) -> np.ndarray:
+    """TᵀA (L×columns) for some columns of A = XW."""
     shard = whole_shard(data)
-    terms = shard.terms_beside(beside)
-    A = data.features(rows).matmul(at.W)
-    A, weight = with_intercept(A) if fit_intercept else A, data.row_weight
+    return shard.terms_beside(beside).targets.rmatmul(shard.X.matmul(np.ascontiguousarray(at.W[:, slice(*columns)])))
+
+
+def label_system(
+    rows: Block, data: FitData, beside: Beside | None, at: Point, fit_intercept: bool
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """[A, 1]ᵀ[A, 1] of some rows; and, with the first of them, Tᵀ1 of all rows and the constant of the loss."""
+    terms, first = whole_shard(data).terms_beside(beside), rows[0] == 0
+    A, weight = data.features(rows).matmul(at.W), data.row_weight
+    A = with_intercept(A) if fit_intercept else A
     weighted = A if weight is None else A * weight[slice(*rows), None].astype(A.dtype)
-    side = terms.targets.rmatmul(shard.X.matmul(np.ascontiguousarray(at.W[:, slice(*columns)])))
-    intercept = np.zeros((len(side), 1))
-    if fit_intercept and columns[0] == 0:
-        intercept[:] = terms.targets.rmatmul(np.ones((data.n_rows, 1), A.dtype))
-    return gram(A, weighted), side, intercept, terms.constant
+    intercept = np.zeros((data.n_labels, 1))
+    if fit_intercept and first:
+        intercept += terms.targets.rmatmul(np.ones((data.n_rows, 1), A.dtype))
+    return gram(A, weighted), intercept, terms.constant if first else 0.0
