@@ -14,7 +14,7 @@ import numpy as np
 
 from tagwise.estimator import OVERFLOW
 from tagwise.exceptions import InvalidInputError
-from tagwise.executor import Block, Executor, current_executor
+from tagwise.executor import Block, Executor, Threads, current_executor
 from tagwise.kernels import gram
 from tagwise.kernels.vectors import aligned_copy, axpy, aypx, dot_all
 from tagwise.models.factor_model import FitData
@@ -40,9 +40,10 @@ _Steps = tuple[tuple[float, float], ...]
 
 
 def alternation(data: FitData, reg: float, *, executor: Executor | None = None, **options: Any) -> Alternation:
-    """The steps of a round: W in columns where they are divided, if it falls into columns, and else in rows."""
+    """The steps of a round: on a cluster W in columns, if the loss lets it fall into columns, and else in rows."""
     executor = current_executor() if executor is None else executor
-    by_columns = executor.n_blocks > 1 and data.loss.quadratic and data.known is None and data.positive_weight is None
+    divided = not isinstance(executor, Threads)
+    by_columns = divided and data.loss.quadratic and data.known is None and data.positive_weight is None
     return (ByColumns if by_columns else Alternation)(data, reg, executor=executor, **options)
 
 
