@@ -25,7 +25,7 @@ from typing import Any
 
 import dask
 import numpy as np
-from distributed import Client, Future, fire_and_forget
+from distributed import Client, Future, wait
 from distributed.protocol.pickle import dumps, loads
 
 from tagwise.distributed.cluster import RETRIES, connected_client, gathered
@@ -38,6 +38,8 @@ __all__ = ["DaskExecutor"]
 _STORED_BYTES = 1 << 16
 # Arrays begin at multiples of it, as numpy's own do: compiled code has another version for others.
 _ALIGNMENT = 64
+# A worker that is gone takes no longer.
+_SECONDS_TO_REMOVE = 5
 
 
 class DaskExecutor(Executor):
@@ -76,13 +78,13 @@ class DaskExecutor(Executor):
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
-        if self.client.status == "running" and (self._distant or self.storage is not None):
-            for worker in self._machines.values():
-                fire_and_forget(
-                    self.client.submit(
-                        _remove_distant, self.folder.name, workers=[worker], allow_other_workers=True, pure=False
-                    )
-                )
+        if error is None and (self._distant or self.storage is not None):
+            removed = [
+                self.client.submit(_remove_distant, self.folder.name, workers=[worker], pure=False)
+                for worker in self._machines.values()
+            ]
+            with suppress(TimeoutError):
+                wait(removed, timeout=_SECONDS_TO_REMOVE)
 
     def _look_around(self) -> None:
         """Find machines whose workers do not see the folder, and send them what is shared so far."""

@@ -21,7 +21,7 @@ from tagwise.models.factor_model import FitData
 from tagwise.models.leml.steps import Alternation, Beside, Factors, Point, whole_shard
 from tagwise.objectives.labels import subspace_iteration
 from tagwise.objectives.squared import LabelSums, SquaredFeatureProblem, with_intercept
-from tagwise.parallel import even_chunks
+from tagwise.parallel import even_chunks, single_threaded_blas
 
 __all__ = ["alternation"]
 
@@ -30,8 +30,8 @@ _LEAST_COLUMNS, _LEAST_WORK = 4, 1e8
 _TOLERANCE = 1e-3
 # Of columns that the inverse of their triangle makes orthonormal.
 _MOST_CONDITION = 1e6
-# Labels whose products are made together.
-_LABELS = 1 << 12
+# Labels whose factors are solved for together, as in LabelSums.
+_LABELS = 256
 # Rows whose noise is drawn at a time.
 _NOISE_ROWS = 1 << 12
 
@@ -48,16 +48,18 @@ def alternation(data: FitData, reg: float, *, executor: Executor | None = None, 
 
 
 class Product:
-    """H (L×k) as a product of blocks of columns, which stay where they were made, and a small matrix."""
+    """H (L×k), the first columns of a product of blocks that stay where they were made and a small square matrix."""
 
     def __init__(self, blocks: list[Any], right: np.ndarray) -> None:
         self.blocks, self.right = blocks, right
 
     def times(self, right: np.ndarray) -> np.ndarray:
-        """H @ right, a few labels at a time in float64."""
-        right, product = self.right @ right, np.empty((len(self.blocks[0]), right.shape[1]), self.blocks[0].dtype)
-        for start, stop in even_chunks(len(product), _LABELS):
-            product[start:stop] = np.hstack([block[start:stop] for block in self.blocks]).astype(np.float64) @ right
+        """H @ right. H has the bits that it has at the client, a few labels at a time."""
+        (n_labels, _), dtype = self.blocks[0].shape, self.blocks[0].dtype
+        product = np.empty((n_labels, right.shape[1]), dtype)
+        for start, stop in even_chunks(n_labels, _LABELS):
+            sides = np.hstack([block[start:stop] for block in self.blocks]).astype(np.float64)
+            product[start:stop] = (sides @ self.right)[:, : len(right)].astype(dtype) @ right
         return product
 
 
@@ -80,7 +82,7 @@ class ByColumns(Alternation):
 
         def product(basis: np.ndarray) -> np.ndarray:
             nonlocal made
-            made = executor.keep(label_side_of_labels, columns, *common, self._product(basis, made))
+            made = executor.keep(label_side_of_labels, columns, *common, executor.share(self._product(basis, made)))
             return self._whole(made)
 
         try:
@@ -129,7 +131,8 @@ class ByColumns(Alternation):
                 break
         moved = executor.keep(moved_columns, columns, *common, steps)
         here = Point([executor.value(part) for part in moved], rotation)
-        factors.W = here.W
+        with single_threaded_blas():  # as on workers
+            factors.W = here.W
         self._at = factors.W, executor.share(Point(moved, rotation)), here, moved
         return fall
 
@@ -144,8 +147,8 @@ class ByColumns(Alternation):
         solved = found.solve(self.reg, constant, n_threads=self.n_threads)
         factors.H, factors.b = solved.H, solved.intercept
         # The system has its penalty by now.
-        right = np.linalg.inv(system)[:, : len(factors.W[0])]
-        self._sides = factors.H, Product([*sides, intercept][: len(sides) + self.fit_intercept], right)
+        blocks = [*sides, intercept] if self.fit_intercept else sides
+        self._sides = factors.H, Product(blocks, np.linalg.inv(system))
         return solved.value
 
 
@@ -166,7 +169,7 @@ def label_side_of_noise(
 def label_side_of_labels(columns: Block, data: FitData, b: np.ndarray, H: Product) -> np.ndarray:
     """DᵀXXᵀDH (L, columns)."""
     sides = whole_shard(data).sides(b)
-    return sides.label_side(sides.feature_side(H.times(np.eye(H.right.shape[1])[:, slice(*columns)])))
+    return sides.label_side(sides.feature_side(H.times(np.eye(len(H.right), dtype=data.X.dtype)[:, slice(*columns)])))
 
 
 def forget_start(columns: Block, data: FitData) -> None:
