@@ -16,13 +16,9 @@ import numpy as np
 from tagwise.parallel import even_chunks
 
 try:
-    from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, lockf
-except ImportError:  # Windows: processes fill the array side by side, with equal numbers
-    LOCK_EX = LOCK_NB = LOCK_UN = 0
-
-    def lockf(*_: Any) -> None:  # type: ignore[misc]
-        pass
-
+    import fcntl
+except ImportError:  # Windows: processes fill an array side by side, with equal numbers
+    fcntl = None  # type: ignore[assignment]
 
 __all__ = [
     "Block",
@@ -147,14 +143,16 @@ def filled_together(
         file.truncate(max(1, size) * np.dtype(dtype).itemsize)
         marks.truncate(len(chunks) + 1)
         array, done = np.memmap(file, dtype, "r+", shape=(size,)), np.memmap(marks, np.uint8, "r+")
-        for wait in (LOCK_NB, 0):  # those that nobody is at, then those of others, which are done as a rule
+        for wait in (False, True):  # chunks that nobody is at, then those of others, which are done as a rule
             for number in np.flatnonzero(done[:-1] == 0).tolist():
                 with suppress(BlockingIOError):
-                    lockf(marks, LOCK_EX | wait, 1, number)
+                    if fcntl is not None:
+                        fcntl.lockf(marks, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), 1, number)
                     if not done[number]:
                         fill(array, chunks[number])
                         done[number] = 1
-                    lockf(marks, LOCK_UN, 1, number)
+                    if fcntl is not None:
+                        fcntl.lockf(marks, fcntl.LOCK_UN, 1, number)
     return array.view(np.ndarray)
 
 

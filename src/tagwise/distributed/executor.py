@@ -231,7 +231,7 @@ class Packed:
 
     def write(self, path: Path) -> None:
         """Arrays, the pickle, and where they begin; the file is there at once and whole."""
-        part, places = path.with_suffix(".part"), []
+        part, places = path.with_suffix(".part"), list[Path | tuple[int, int]]()
         with open(part, "wb") as file:
             for array in self.arrays:
                 if isinstance(array, Path):

@@ -107,9 +107,9 @@ class ByColumns(Alternation):
         H, executor, columns = factors.H, self.executor, self._over_columns(factors.H.shape[1])
         _, rotation = np.linalg.eigh(gram(H, n_threads=self.n_threads))
         rotation = rotation.astype(H.dtype)
-        known = self._sides is not None and self._sides[0] is H
-        product = self._sides[1] if known else Product([executor.share(H)], np.eye(len(rotation)))
-        at, labels = self.at(factors.W), executor.share((product, factors.b, rotation))
+        if self._sides is None or self._sides[0] is not H:
+            self._sides = H, Product([executor.share(H)], np.eye(len(rotation)))
+        at, labels = self.at(factors.W), executor.share((self._sides[1], factors.b, rotation))
         common = self.data, self._beside, at, labels, self.reg
         steps: _Steps = ()
         start = squared = fall = 0.0
@@ -191,14 +191,16 @@ class _Descent:
     ) -> None:
         (H, b, rotation), shard = labels, whole_shard(data)
         own = rotation[:, slice(*columns)]
-        self.reg, self.n_threads, self.steps = rotation.dtype.type(reg), data.n_threads, ()
+        self.reg, self.n_threads = rotation.dtype.type(reg), data.n_threads
+        self.steps: _Steps = ()
         self.solution = at.W @ own
         self.problem = SquaredFeatureProblem(shard.X, shard.terms_beside(beside), H.times(own), b)
         self.problem.move_to(self.solution)
         self.residual = self.problem.gradient()
         self._add(self.residual, self.reg, self.solution)
         np.negative(self.residual, out=self.residual)
-        self.direction, self.product = aligned_copy(self.residual), None
+        self.direction = aligned_copy(self.residual)
+        self.product: np.ndarray | None = None
 
     def _add(self, to: np.ndarray, factor: np.floating[Any], array: np.ndarray) -> None:
         axpy(to, factor, array, n_threads=self.n_threads)
@@ -216,15 +218,16 @@ class _Descent:
     def multiplied(self) -> np.ndarray:
         """The Hessian times the direction."""
         if self.product is None:
-            self.product = self.problem.hessian_vector(self.direction)
-            self._add(self.product, self.reg, self.direction)
+            product = self.problem.hessian_vector(self.direction)
+            self._add(product, self.reg, self.direction)
+            self.product = product
         return self.product
 
 
 def _descended(columns: Block, data: FitData, *common: Any) -> _Descent:
     """The descent after some steps: where this process stopped, or from the start where it was not this far."""
     *problem, steps = common
-    made = data.once(("descent", columns), dict)
+    made: dict[str, Any] = data.once(("descent", columns), dict)
     at = problem[1]  # another one in each round
     descent = made.get("descent")
     if descent is None or made["round"] is not at or descent.steps != steps[: len(descent.steps)]:
