@@ -19,8 +19,8 @@ SEARCH = 70_000
 LINK = 10e9 / 8
 """Bytes per second of a link of 10 Gbit/s."""
 WORKERS_OF_A_MACHINE = 16
-COLUMNS = 4
-"""Columns of W and H that a task has at the least."""
+COLUMNS, PRODUCTS = 4, 1e8
+"""Columns of W and H, and multiplications of X with them, that a task has at the least."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,11 @@ class Shape:
 class Step:
     """A step of a fit, over all of its rounds.
 
-    ``units`` are flops or visited numbers that at most ``parts`` workers share; ``each`` those that every worker does,
-    ``once`` those that the workers of each machine share. A fit makes the step ``calls`` times. Bytes are of all calls:
-    ``shared`` ones go from the client to every machine, ``returned`` ones come back, ``kept`` ones go from the machine
-    that made them to all others, and of ``exchanged`` ones each machine gets its share.
+    ``units`` are flops or visited numbers that at most ``parts`` workers share, ``repeated`` those of the same kind
+    that each of them does; ``each`` those of another kind that every worker does, ``once`` those that the workers of
+    each machine share. A fit makes the step ``calls`` times. Bytes are of all calls: ``shared`` ones go from the client
+    to every machine, ``returned`` ones come back, ``kept`` ones go from the machine that made them to all others, and
+    of ``exchanged`` ones each machine gets its share.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Step:
     units: float
     calls: float = 1
     parts: float = np.inf
+    repeated: float = 0.0
     each: float = 0.0
     once: float = 0.0
     shared: float = 0.0
@@ -66,16 +68,34 @@ class Step:
     kept: float = 0.0
     exchanged: float = 0.0
 
+    def work(self, workers: float) -> float:
+        """Units of all workers together."""
+        return self.units + self.repeated * min(workers, self.parts)
+
+
+def client_products(s: Shape) -> float:
+    """Multiplications of W and H with k×k matrices, which the client makes: rotations, solutions, orthonormal bases."""
+    return (s.rounds + 3) * (s.d + s.L) * s.k**2
+
 
 def steps_of(model: str, s: Shape) -> list[Step]:
     """All steps of LEML with squared loss and all labels known, or of Cascade."""
-    dk, Lk, columns = s.d * s.k * NUMBER, s.L * s.k * NUMBER, max(1.0, s.k // COLUMNS)
+    dk, Lk = s.d * s.k * NUMBER, s.L * s.k * NUMBER
+    columns = max(1.0, min(s.k // COLUMNS, s.z * s.k // PRODUCTS))
     by_X, by_Y = 2 * s.z * s.k, 2 * s.y * s.k
     start, turns = ("label_side_of_noise", "label_side_of_labels", "forget_start"), s.rounds * s.cg
     W, H = ("products_of_columns", "moved_columns"), ("label_side_of_columns", "label_system")
     low_rank = [
         Step("start", start, 6 * (by_X + by_Y), 4, columns, kept=3 * Lk),
-        Step("W", W, s.rounds * (2 * by_X + by_Y) + turns * 2 * by_X, turns + s.rounds, columns, kept=s.rounds * dk),
+        Step(
+            "W",
+            W,
+            s.rounds * (2 * by_X + by_Y) + turns * 2 * by_X,
+            turns + s.rounds,
+            columns,
+            repeated=s.rounds * 2 * (s.L + s.d) * s.k**2,
+            kept=s.rounds * dk,
+        ),
         Step("H", H, s.rounds * (2 * by_X + by_Y + 2 * s.n * s.k**2), 2 * s.rounds, columns, kept=s.rounds * Lk),
     ]
     if model == "LEML":
@@ -141,7 +161,7 @@ def fitted(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Constants that miss the CPU seconds of runs least, relatively, none of them negative.
 
     Seconds per unit of each step come from the CPU seconds of its tasks; those per task and byte from what workers,
-    scheduler and client took beside; those per entry of X and Y from what the client took beside tasks and bytes.
+    scheduler and client took beside; those per product from what the client took beside tasks and bytes.
     """
     units: dict[str, tuple[float, ...]] = {}
     by_run = [{step.name: step for step in steps_of(run["model"], shape_of(run))} for run in runs]
@@ -151,20 +171,22 @@ def fitted(runs: list[dict[str, Any]]) -> dict[str, Any]:
             step = steps.get(name)
             seconds = sum(run["steps"].get(one, {}).get("compute", 0.0) for one in step.functions) if step else 0.0
             if step and seconds > 0:
-                rows.append((step.units / seconds, step.each * run["workers"] / seconds, step.once / seconds))
+                rows.append(
+                    (step.work(run["workers"]) / seconds, step.each * run["workers"] / seconds, step.once / seconds)
+                )
         if rows:
             units[name] = tuple(map(float, nnls(np.array(rows), np.ones(len(rows)))[0]))
     moved = np.array([run["bytes_shared"] + run["bytes_returned"] for run in runs], dtype=float)
     tasks = np.array([run["tasks"] for run in runs], dtype=float)
-    entries = np.array([run["z"] + run["y"] for run in runs], dtype=float)
+    products = np.array([client_products(shape_of(run)) for run in runs])
     inside = np.array([sum(own["compute"] for own in run["steps"].values()) for run in runs])
     workers, client, scheduler = (
         np.array([run[f"{who}_cpu"] for run in runs]) for who in ("worker", "client", "scheduler")
     )
     beside = np.maximum(workers - inside, 1e-2) + scheduler
     per_task, per_byte = nnls(np.column_stack([tasks, moved]) / beside[:, None], np.ones(len(runs)))[0]
-    here = nnls(np.column_stack([tasks, moved, entries]) / client[:, None], np.ones(len(runs)))[0]
-    names = ("worker_task", "worker_byte", "client_task", "client_byte", "client_entry")
+    here = nnls(np.column_stack([tasks, moved, products]) / client[:, None], np.ones(len(runs)))[0]
+    names = ("worker_task", "worker_byte", "client_task", "client_byte", "client_product")
     return {"units": units, **dict(zip(names, map(float, (per_task, per_byte, *here))))}
 
 
@@ -179,7 +201,7 @@ def simulated(model: str, s: Shape, workers: int, constants: dict[str, Any], lin
     out["computing"] = sum(of[step.name][0] * step.units / workers for step in steps)
     idle = sum(of[step.name][0] * step.units * (1 / min(workers, step.parts) - 1 / workers) for step in steps)
     out["columns, fewer than workers"] = idle
-    own = sum(of[step.name][1] * step.each for step in steps)
+    own = sum(of[step.name][0] * step.repeated + of[step.name][1] * step.each for step in steps)
     out["what every worker makes"] = own + sum(
         of[step.name][2] * step.once / min(workers, WORKERS_OF_A_MACHINE) for step in steps
     )
@@ -191,7 +213,7 @@ def simulated(model: str, s: Shape, workers: int, constants: dict[str, Any], lin
     out["results, to the client"] = (back + kept) / link
     tasks = tasks_of(model, s, workers)
     client = constants["client_task"] * tasks + constants["client_byte"] * (shared + back + kept)
-    out["the client"] = client + constants["client_entry"] * (s.z + s.y)
+    out["the client"] = client + constants["client_product"] * client_products(s)
     out["tasks"] = tasks * constants["worker_task"] / workers
     return out
 
@@ -202,4 +224,4 @@ def alone(model: str, s: Shape, constants: dict[str, Any]) -> float:
     computing = sum(
         seconds * amount for step in steps for seconds, amount in zip(of[step.name], (step.units, step.each, step.once))
     )
-    return computing + constants["client_entry"] * (s.z + s.y)
+    return computing + constants["client_product"] * client_products(s)

@@ -11,7 +11,7 @@ import scaling
 import scaling_costs as costs
 
 UNIT = 1e-8
-PER_TASK, PER_BYTE, PER_ENTRY = 2e-3, 1e-9, 1e-7
+PER_TASK, PER_BYTE, PER_PRODUCT = 2e-3, 1e-9, 1e-7
 
 
 def a_cell(model, systems=1e6):
@@ -21,14 +21,16 @@ def a_cell(model, systems=1e6):
     shape, runs = costs.shape_of(cell), []
     for workers in (1, 2, 4):
         steps = {
-            step.functions[0]: {"compute": UNIT * (step.units + step.each * workers + step.once)}
+            step.functions[0]: {"compute": UNIT * (step.work(workers) + step.each * workers + step.once)}
             for step in costs.steps_of(model, shape)
         }
         tasks, moved = costs.tasks_of(model, shape, workers), 1e7 * workers**1.5
         inside = sum(own["compute"] for own in steps.values())
         run = {"workers": workers, "steps": steps, "tasks": tasks, "bytes_shared": moved, "bytes_returned": 0}
         run |= {"worker_cpu": inside + PER_TASK * tasks, "scheduler_cpu": PER_BYTE * moved, "same": 1.0}
-        runs.append(run | {"client_cpu": PER_TASK * tasks + PER_BYTE * moved + PER_ENTRY * (shape.z + shape.y)})
+        runs.append(
+            run | {"client_cpu": PER_TASK * tasks + PER_BYTE * moved + PER_PRODUCT * costs.client_products(shape)}
+        )
     return {**cell, "runs": runs}
 
 
@@ -45,7 +47,7 @@ def report():
 
 
 def test_tasks_grow_with_workers_at_the_most():
-    shape = costs.Shape(n=1e6, d=1e5, L=1e6, z=1e7, y=1e7, k=16, systems=1e9, cubes=1e11)
+    shape = costs.Shape(n=1e6, d=1e5, L=1e6, z=1e8, y=1e7, k=16, systems=1e9, cubes=1e11)
     few, many = (costs.tasks_of("Cascade", shape, workers) for workers in (8, 512))
     assert few < many < 64 * few
     assert many < 512 * sum(step.calls for step in costs.steps_of("Cascade", shape))
@@ -55,7 +57,7 @@ def test_constants_are_found_again(report):
     found = costs.fitted(scaling.runs_of(report))
     assert [found[name] for name in ("worker_task", "client_task")] == pytest.approx([PER_TASK] * 2, rel=1e-3)
     assert [found[name] for name in ("worker_byte", "client_byte")] == pytest.approx([PER_BYTE] * 2, rel=1e-3)
-    assert found["client_entry"] == pytest.approx(PER_ENTRY, rel=1e-3)
+    assert found["client_product"] == pytest.approx(PER_PRODUCT, rel=1e-3)
     for name, (shared, *_) in found["units"].items():
         assert shared == pytest.approx(UNIT, rel=1e-3), name
     assert found["units"]["supports"] == pytest.approx([UNIT] * 3, rel=1e-2)
