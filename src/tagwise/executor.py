@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import reduce
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from tagwise.parallel import even_chunks
 
-__all__ = ["Block", "Executor", "Threads", "blocks_of_work", "current_executor", "running_on", "total"]
+try:
+    import fcntl
+except ImportError:  # Windows: processes fill an array side by side, with equal numbers
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = [
+    "Block",
+    "Executor",
+    "Threads",
+    "blocks_of_work",
+    "current_executor",
+    "filled_together",
+    "running_on",
+    "total",
+]
 
 Block = tuple[int, int]
 """Labels, or rows, ``start`` to ``stop``."""
@@ -31,6 +47,18 @@ class Executor(Protocol):
 
     def share(self, value: Any) -> Any:
         """A handle of a value for ``common`` arguments; it stays valid until the fit ends."""
+        ...
+
+    def keep(self, function: Callable[..., Any], blocks: Sequence[Any], *common: Any) -> list[Any]:
+        """A handle of each result of :meth:`stream`, which stays where it was made."""
+        ...
+
+    def value(self, handle: Any) -> Any:
+        """The value of a handle, here."""
+        ...
+
+    def place(self) -> str | None:
+        """Name of a new array that the processes of each machine fill together; None for one process."""
         ...
 
     def stream(self, function: Callable[..., Any], blocks: Sequence[Any], *common: Any) -> Iterator[Any]:
@@ -54,6 +82,15 @@ class Threads(Executor):
     def share(self, value: Any) -> Any:
         """The value itself."""
         return value
+
+    keep = Executor.map
+
+    def value(self, handle: Any) -> Any:
+        """The handle, which is the value."""
+        return handle
+
+    def place(self) -> None:
+        """None."""
 
     def stream(self, function: Callable[..., Any], blocks: Sequence[Any], *common: Any) -> Iterator[Any]:
         """Each block when its result is asked for."""
@@ -91,6 +128,32 @@ def _plus(left: Any, right: Any) -> Any:
     if isinstance(left, tuple):
         return tuple(map(_plus, left, right))
     return left + right
+
+
+def filled_together(
+    place: str, size: int, dtype: Any, chunks: Sequence[Block], fill: Callable[[np.ndarray, Block], Any]
+) -> np.ndarray:
+    """An array in a file of this machine that all its processes which ask for it fill, each other chunks.
+
+    A chunk of a process that dies is filled by another: the lock goes with the process.
+    """
+    path = Path(tempfile.gettempdir(), place)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+b") as file, open(path.with_suffix(".done"), "a+b") as marks:
+        file.truncate(max(1, size) * np.dtype(dtype).itemsize)
+        marks.truncate(len(chunks) + 1)
+        array, done = np.memmap(file, dtype, "r+", shape=(size,)), np.memmap(marks, np.uint8, "r+")
+        for wait in (False, True):  # chunks that nobody is at, then those of others, which are done as a rule
+            for number in np.flatnonzero(done[:-1] == 0).tolist():
+                with suppress(BlockingIOError):
+                    if fcntl is not None:
+                        fcntl.lockf(marks, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), 1, number)
+                    if not done[number]:
+                        fill(array, chunks[number])
+                        done[number] = 1
+                    if fcntl is not None:
+                        fcntl.lockf(marks, fcntl.LOCK_UN, 1, number)
+    return array.view(np.ndarray)
 
 
 def blocks_of_work(work: np.ndarray, n_blocks: int) -> list[Block]:

@@ -11,58 +11,66 @@ import scaling
 import scaling_costs as costs
 
 UNIT = 1e-8
-PER_TASK, PER_BYTE, PER_PAIR = 2e-3, 1e-9, 1e-7
+PER_TASK, PER_BYTE, PER_PRODUCT = 2e-3, 1e-9, 1e-7
 
 
-def a_cell(model):
+def a_cell(model, systems=1e6):
     """A fit of a set on several clusters that keep to the formulas."""
-    sizes = {"n": 1e4, "d": 5e3, "L": 3e3, "z": 3e5, "y": 4e4, "k": 20, "rounds": 2, "systems": 1e6, "cubes": 1e7}
+    sizes = {"n": 1e4, "d": 5e3, "L": 3e3, "z": 3e5, "y": 4e4, "k": 20, "rounds": 2, "systems": systems, "cubes": 1e7}
     cell = {"part": "fit", "set": "made", "model": model, **sizes, "local_cpu": 10.0, "model_bytes": 10**6}
     shape, runs = costs.shape_of(cell), []
     for workers in (1, 2, 4):
         steps = {
-            step.functions[0]: {"compute": UNIT * (step.units + step.each * workers)}
+            step.functions[0]: {"compute": UNIT * (step.work(workers) + step.each * workers + step.once)}
             for step in costs.steps_of(model, shape)
         }
         tasks, moved = costs.tasks_of(model, shape, workers), 1e7 * workers**1.5
         inside = sum(own["compute"] for own in steps.values())
-        pairs = shape.y + shape.n * 100 if model == "Cascade" else 0
         run = {"workers": workers, "steps": steps, "tasks": tasks, "bytes_shared": moved, "bytes_returned": 0}
         run |= {"worker_cpu": inside + PER_TASK * tasks, "scheduler_cpu": PER_BYTE * moved, "same": 1.0}
-        runs.append(run | {"client_cpu": PER_TASK * tasks + PER_BYTE * moved + PER_PAIR * pairs})
+        runs.append(
+            run | {"client_cpu": PER_TASK * tasks + PER_BYTE * moved + PER_PRODUCT * costs.client_products(shape)}
+        )
     return {**cell, "runs": runs}
 
 
 @pytest.fixture
 def report():
     runs = [{"moment": 0.5, "tasks": 30, "done": 31, "same_bits": True}]
-    cells = [a_cell("LEML"), a_cell("Cascade"), {"part": "killed", "set": "made", "model": "Cascade", "runs": runs}]
+    cells = [
+        a_cell("LEML"),
+        a_cell("Cascade"),
+        a_cell("Cascade", systems=9e6),
+        {"part": "killed", "set": "made", "model": "Cascade", "runs": runs},
+    ]
     return {"machine": {"cores": 2, "python": "3.11"}, "cells": cells}
 
 
-def test_tasks_grow_with_workers_alone():
-    shape = costs.Shape(n=1e6, d=1e5, L=1e6, z=1e7, y=1e7, k=16, systems=1e9, cubes=1e11)
+def test_tasks_grow_with_workers_at_the_most():
+    shape = costs.Shape(n=1e6, d=1e5, L=1e6, z=1e8, y=1e7, k=16, systems=1e9, cubes=1e11)
     few, many = (costs.tasks_of("Cascade", shape, workers) for workers in (8, 512))
-    assert many == 64 * few
+    assert few < many < 64 * few
+    assert many < 512 * sum(step.calls for step in costs.steps_of("Cascade", shape))
 
 
 def test_constants_are_found_again(report):
     found = costs.fitted(scaling.runs_of(report))
     assert [found[name] for name in ("worker_task", "client_task")] == pytest.approx([PER_TASK] * 2, rel=1e-3)
     assert [found[name] for name in ("worker_byte", "client_byte")] == pytest.approx([PER_BYTE] * 2, rel=1e-3)
-    assert found["client_pair"] == pytest.approx(PER_PAIR, rel=1e-3)
-    for name, (shared, _) in found["units"].items():
+    assert found["client_product"] == pytest.approx(PER_PRODUCT, rel=1e-3)
+    for name, (shared, *_) in found["units"].items():
         assert shared == pytest.approx(UNIT, rel=1e-3), name
-    assert found["units"]["supports"][1] == pytest.approx(UNIT, rel=1e-2)
+    assert found["units"]["supports"] == pytest.approx([UNIT] * 3, rel=1e-2)
 
 
-def test_more_workers_compute_faster_and_receive_more(report):
+def test_more_workers_compute_faster_until_columns_are_divided(report):
     constants = costs.fitted(scaling.runs_of(report))
     for model in ("LEML", "Cascade"):
         shape = scaling.large_shapes(model)["Amazon-3M"]
         few, many = (costs.simulated(model, shape, workers, constants) for workers in (8, 512))
         assert few["computing"] == pytest.approx(64 * many["computing"])
-        assert few["results, to the client"] < many["results, to the client"]
+        assert few["columns, fewer than workers"] < many["columns, fewer than workers"]
+        assert few["results, to the client"] == many["results, to the client"]
         assert costs.alone(model, shape, constants) > few["computing"]
 
 

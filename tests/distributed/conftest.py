@@ -1,6 +1,8 @@
 import pytest
 from dask.distributed import Client, LocalCluster
 
+from tagwise.models.leml import steps
+
 
 @pytest.fixture(scope="session")
 def client():
@@ -10,3 +12,8 @@ def client():
         Client(cluster) as client,
     ):
         yield client
+
+
+@pytest.fixture(autouse=True)
+def _small_problems_are_divided_too(monkeypatch):
+    monkeypatch.setattr(steps, "_LEAST_ENTRIES", 0.01)

@@ -1,5 +1,9 @@
 """Models that learn on a cluster are those that learn from all rows on one machine."""
 
+import gc
+import os
+import subprocess
+import sys
 from itertools import pairwise
 
 import dask
@@ -234,6 +238,58 @@ def test_shared_values_reach_every_task_and_are_gone_afterwards(client):
         del shared, pair
         assert set(executor.folder.iterdir()) < files
     assert not executor.folder.exists()
+
+
+def difference(block, kept):
+    return block * (kept[1] - kept[0])
+
+
+def test_equal_arrays_are_shared_once_and_results_stay_where_they_were_made(client):
+    matrix = np.random.default_rng(0).random((300, 400))
+    with DaskExecutor(client) as executor:
+        shared = executor.share(matrix)
+        before = executor.bytes_shared
+        again = executor.share({"equal": matrix.copy(), "other": 1})
+        assert executor.bytes_shared - before < 1000
+        kept = executor.keep(scaled, [1.0, 2.0], shared, 1.0)
+        assert before < executor.bytes_shared + executor.bytes_returned < before + 2.1 * matrix.nbytes
+        (found,) = executor.map(difference, [3.0], kept)
+        np.testing.assert_allclose(found, 3 * matrix)
+        np.testing.assert_array_equal(executor.value(kept[1]), 2 * matrix)
+        files = set(executor.folder.iterdir())
+        del shared
+        gc.collect()  # errors of waiting hold frames
+        assert set(executor.folder.iterdir()) < files
+        np.testing.assert_array_equal(executor.value(again)["equal"], matrix)
+
+
+FILLING = """
+import os, sys, time
+from tagwise.executor import filled_together
+
+def fill(array, chunk):
+    if chunk[0] == int(sys.argv[1]):
+        os._exit(1)
+    with open(sys.argv[2], "a") as log:
+        log.write(f"{chunk[0]}\\n")
+    time.sleep(0.05)
+    array[slice(*chunk)] = range(*chunk)
+
+array = filled_together("folder/array", 20, "int64", [(i, i + 2) for i in range(0, 20, 2)], fill)
+assert array.tolist() == list(range(20))
+"""
+
+
+def test_processes_of_a_machine_fill_an_array_together_and_without_one_that_dies(tmp_path):
+    pytest.importorskip("fcntl")
+    log, environment = tmp_path / "log", {**os.environ, "TMPDIR": str(tmp_path)}
+
+    def started(dies_at):
+        return subprocess.Popen([sys.executable, "-c", FILLING, dies_at, str(log)], env=environment)
+
+    assert started("6").wait() == 1
+    assert [process.wait() for process in [started("-1"), started("-1")]] == [0, 0]
+    assert sorted(map(int, log.read_text().split())) == list(range(0, 20, 2))
 
 
 class Elsewhere(DaskExecutor):

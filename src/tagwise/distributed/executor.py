@@ -2,8 +2,9 @@
 
 Tasks are pure functions of a block and of what all blocks share, so any of them can be computed again: a worker that
 dies costs the blocks that it was working on. What is shared lies in files, which all workers of a machine map into
-memory: written once where workers see the client's folder, and otherwise sent once to each machine. Results come back
-by the same folder where both see it. Dask's own ``scatter`` was tried: it keeps a copy per worker, and what its only
+memory: written once where workers see the client's folder, and otherwise sent once to each machine; an array that is
+part of several values is one file. Results come back by the same folder where both see it, and what only other blocks
+need is never read by the client. Dask's own ``scatter`` was tried: it keeps a copy per worker, and what its only
 holder takes along when it dies has to be sent and everything that depends on it computed anew.
 """
 
@@ -17,13 +18,14 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import dask
 import numpy as np
-from distributed import Client, Future
+from distributed import Client, Future, wait
 from distributed.protocol.pickle import dumps, loads
 
 from tagwise.distributed.cluster import RETRIES, connected_client, gathered
@@ -36,6 +38,8 @@ __all__ = ["DaskExecutor"]
 _STORED_BYTES = 1 << 16
 # Arrays begin at multiples of it, as numpy's own do: compiled code has another version for others.
 _ALIGNMENT = 64
+# A worker that is gone takes no longer.
+_SECONDS_TO_REMOVE = 5
 
 
 class DaskExecutor(Executor):
@@ -64,7 +68,9 @@ class DaskExecutor(Executor):
 
     def __enter__(self) -> DaskExecutor:
         self.folder = Path(tempfile.mkdtemp(prefix="tagwise-", dir=self.storage))
-        self._shared: weakref.WeakSet[Shared] = weakref.WeakSet()
+        self._shared: weakref.WeakValueDictionary[str, Shared] = weakref.WeakValueDictionary()
+        self._places: list[str] = []
+        self._machines: dict[str, str] = {}
         self._distant: dict[str, str] = {}
         self._look_around()
         self.n_blocks = max(1, len(self.client.nthreads()))
@@ -72,20 +78,26 @@ class DaskExecutor(Executor):
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
-        for worker in self._distant.values():
-            self.client.submit(_remove_distant, self.folder.name, workers=[worker], pure=False)
+        if error is None and (self._distant or self.storage is not None):
+            removed = [
+                self.client.submit(_remove_distant, self.folder.name, workers=[worker], pure=False)
+                for worker in self._machines.values()
+            ]
+            with suppress(TimeoutError):
+                wait(removed, timeout=_SECONDS_TO_REMOVE)
 
     def _look_around(self) -> None:
         """Find machines whose workers do not see the folder, and send them what is shared so far."""
         seen = self.client.run(_sees, self.folder)
         for worker, (host, sees) in sorted(seen.items()):
+            self._machines.setdefault(host, worker)
             if not sees and host not in self._distant:
                 self._distant[host] = worker
-                for shared in self._shared:
+                for shared in list(self._shared.values()):
                     self._send(shared, worker)
 
     def _send(self, shared: Shared, worker: str) -> None:
-        packed, in_use = Packed.read(shared.path), [one.path.name for one in self._shared]
+        packed, in_use = Packed.read(shared.path), [*self._shared, *self._places]
         sent = self.client.submit(_receive, shared.path, packed, in_use, workers=[worker], pure=False, retries=RETRIES)
         gathered(self.client, sent)
         self.bytes_shared += packed.n_bytes
@@ -96,12 +108,37 @@ class DaskExecutor(Executor):
             return value
         return self._stored(Packed.of(value), value)
 
+    def value(self, handle: Any) -> Any:
+        """The value of a handle; of one in a file, the parts that are read come into memory."""
+        return opened(handle.path) if isinstance(handle, Shared) else handle
+
+    def place(self) -> str:
+        """Name of a new array that the workers of each machine fill together, in a folder of that machine."""
+        self._places.append(uuid.uuid4().hex)
+        return f"{self.folder.name}/{self._places[-1]}"
+
     def _stored(self, packed: Packed, value: Any) -> Shared:
+        """The packed value in a file, and each of its large arrays in one that equal arrays share."""
         within = [one for one in value if isinstance(one, Shared)] if isinstance(value, tuple) else []
-        shared = Shared(self.folder / uuid.uuid4().hex, within)
-        packed.write(shared.path)
+        arrays: list[np.ndarray | Path] = []
+        for array in packed.arrays:
+            if isinstance(array, Path) or len(array) < _STORED_BYTES:
+                arrays.append(array)
+                continue
+            name = blake2b(array.data, digest_size=16).hexdigest()
+            shared = self._shared.get(name) or self._written(Packed(b"", [array]), name, [])
+            within.append(shared)
+            arrays.append(shared.path)
+        return self._written(Packed(packed.pickled, arrays), uuid.uuid4().hex, within)
+
+    def _written(self, packed: Packed, name: str, within: list[Shared]) -> Shared:
+        packed.write(self.folder / name)
         self.bytes_shared += packed.n_bytes
-        self._shared.add(shared)
+        return self._handle(name, within)
+
+    def _handle(self, name: str, within: list[Shared]) -> Shared:
+        """Of a file in the folder, which goes when the handle does."""
+        self._shared[name] = shared = Shared(self.folder / name, within)
         weakref.finalize(shared, shared.path.unlink, missing_ok=True)
         for worker in self._distant.values():
             self._send(shared, worker)
@@ -109,6 +146,29 @@ class DaskExecutor(Executor):
 
     def stream(self, function: Callable[..., Any], blocks: Sequence[Any], *common: Any) -> Iterator[Any]:
         """``function(block, *common)`` of every block, in order, each result when it is there."""
+        for result in self._results(function, blocks, common):
+            if isinstance(result, Path):
+                path, result = result, Packed.read(result)
+                with suppress(OSError):
+                    path.unlink()
+            self.bytes_returned += result.n_bytes
+            yield result.value()
+
+    def keep(self, function: Callable[..., Any], blocks: Sequence[Any], *common: Any) -> list[Any]:
+        """Handles of all results; those of workers that see the folder stay there, and are sent to other machines."""
+        handles = []
+        for result in self._results(function, blocks, common):
+            if isinstance(result, Path):
+                self.bytes_returned += result.stat().st_size
+                handles.append(self._handle(result.name, []))
+            else:
+                self.bytes_returned += result.n_bytes
+                handles.append(self._stored(result, None))
+        return handles
+
+    def _results(
+        self, function: Callable[..., Any], blocks: Sequence[Any], common: tuple[Any, ...]
+    ) -> Iterator[Packed | Path]:
         workers = sorted(self.client.nthreads())
         shared = [one.path if isinstance(one, Shared) else Packed.of(one) for one in common]
         given: list[Packed | Shared] = []
@@ -139,18 +199,16 @@ class DaskExecutor(Executor):
                 self._look_around()
                 result = gathered(self.client, submit(number))
             del futures[number]
-            if isinstance(result, Path):
-                path, result = result, Packed.read(result)
-                with suppress(OSError):
-                    path.unlink()
-            self.bytes_returned += result.n_bytes
-            yield result.value()
+            yield result
 
 
 class Packed:
-    """A value as a pickle, with its arrays beside it: in memory, or mapped from a file copy-on-write."""
+    """A value as a pickle, with its arrays beside it: in memory, mapped from a file copy-on-write, or in another file.
 
-    def __init__(self, pickled: bytes, arrays: list[np.ndarray]) -> None:
+    The bytes of those count there.
+    """
+
+    def __init__(self, pickled: bytes, arrays: Sequence[np.ndarray | Path]) -> None:
         self.pickled, self.arrays = pickled, arrays
 
     @classmethod
@@ -163,21 +221,26 @@ class Packed:
     @property
     def n_bytes(self) -> int:
         """Size."""
-        return len(self.pickled) + sum(len(array) for array in self.arrays)
+        return len(self.pickled) + sum(len(array) for array in self.arrays if not isinstance(array, Path))
 
     def value(self) -> Any:
         """The value; its arrays are writable and begin at multiples of 64 bytes."""
-        return loads(self.pickled, buffers=[_usable(array) for array in self.arrays])
+        return (
+            loads(self.pickled, buffers=[_usable(array) for array in self.arrays]) if self.pickled else self.arrays[0]
+        )
 
     def write(self, path: Path) -> None:
         """Arrays, the pickle, and where they begin; the file is there at once and whole."""
-        part, starts = path.with_suffix(".part"), []
+        part, places = path.with_suffix(".part"), list[Path | tuple[int, int]]()
         with open(part, "wb") as file:
             for array in self.arrays:
+                if isinstance(array, Path):
+                    places.append(array)
+                    continue
                 file.seek(-(-file.tell() // _ALIGNMENT) * _ALIGNMENT)
-                starts.append(file.tell())
+                places.append((file.tell(), file.tell() + len(array)))
                 file.write(array.data)
-            tail = dumps((self.pickled, starts, [len(array) for array in self.arrays]), protocol=5)
+            tail = dumps((self.pickled, places), protocol=5)
             file.write(tail)
             file.write(len(tail).to_bytes(8, "little"))
         part.replace(path)
@@ -187,12 +250,15 @@ class Packed:
         """The content of a file, mapped into memory."""
         content = np.memmap(path, np.uint8, mode="c").view(np.ndarray)
         size = int.from_bytes(content[-8:].tobytes(), "little")
-        pickled, starts, sizes = loads(content[-8 - size : -8].tobytes())
-        return cls(pickled, [content[start : start + size] for start, size in zip(starts, sizes)])
+        pickled, places = loads(content[-8 - size : -8].tobytes())
+        return cls(pickled, [place if isinstance(place, Path) else content[slice(*place)] for place in places])
 
 
-def _usable(array: np.ndarray) -> np.ndarray:
+def _usable(array: np.ndarray | Path) -> np.ndarray:
     """The array, or a copy of one that is part of a message, which is read-only and may begin at any byte."""
+    if isinstance(array, Path):
+        found: np.ndarray = opened(array)
+        return found
     if array.flags.writeable and array.ctypes.data % _ALIGNMENT == 0:
         return array
     room = np.empty(len(array) + _ALIGNMENT, dtype=np.uint8)
@@ -256,7 +322,7 @@ def _receive(path: Path, packed: Packed, in_use: list[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     packed.write(path)
     for other in path.parent.iterdir():
-        if other.name not in in_use:
+        if other.stem not in in_use:
             other.unlink(missing_ok=True)
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from tagwise.executor import filled_together
 from tagwise.kernels.compiled import FAST, compiled
 from tagwise.kernels.sampled_pairs import first_from
 from tagwise.kernels.top_k import count_above, kth_largest, sort_names
@@ -181,15 +182,20 @@ def feature_sums(rows: IndexedCSR) -> FeatureSums:
     return FeatureSums(sums(left).astype(np.int64), sums(values**2), sums(values * np.repeat(rows.root, lengths)))
 
 
-def gram_of_last(rows: IndexedCSR, count: int, *, walks: np.ndarray, n_threads: int = 1) -> np.ndarray:
+def gram_of_last(
+    rows: IndexedCSR, count: int, *, walks: np.ndarray, n_threads: int = 1, place: str | None = None
+) -> np.ndarray:
     """The upper triangle of XᵀX of the last ``count`` features, row after row: (count·(count + 1)/2,).
 
     Added up in float64, kept in X's type. Time the features' ``walks`` (:func:`feature_sums`), memory the result.
+    With a ``place``, processes of this machine make it together (:func:`tagwise.executor.filled_together`).
     """
-    first = len(rows.feature_indptr) - 1 - count
-    triangle = np.empty(count * (count + 1) // 2, dtype=rows.data.dtype)
-    work = np.concatenate([[0], np.cumsum(walks[first:])])
-    run_chunks(lambda start, stop: _gram_of_last(rows, count, triangle, start, stop), work_chunks(work), n_threads)
+    first, size, dtype = len(rows.feature_indptr) - 1 - count, count * (count + 1) // 2, rows.data.dtype
+    chunks = work_chunks(np.concatenate([[0], np.cumsum(walks[first:])]))
+    if place is not None and size:
+        return filled_together(place, size, dtype, chunks, lambda out, some: _gram_of_last(rows, count, out, *some))
+    triangle = np.empty(size, dtype=dtype)
+    run_chunks(lambda start, stop: _gram_of_last(rows, count, triangle, start, stop), chunks, n_threads)
     return triangle
 
 

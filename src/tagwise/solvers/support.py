@@ -90,12 +90,14 @@ class SupportFeatures:
         row_weight: np.ndarray | None = None,
         memory_limit: float = 2**31,
         n_threads: int = 1,
+        place: str | None = None,
     ) -> SupportFeatures:
         """Time Σ w_f over the t kept features (see :class:`SupportRidge`), memory ½t² numbers and two copies of X.
 
         Explicit zeros of X do not count as occurrences. ``memory_limit`` is in bytes, for what is kept of XᵀX and the
         workspace of one thread; each further thread adds its own. ``with_gram=False`` leaves XᵀX out: for columns that
-        are known on rows of their own. ``row_weight`` (n) says how often each row counts.
+        are known on rows of their own. ``row_weight`` (n) says how often each row counts. With a ``place``, processes
+        of this machine share what is kept of XᵀX, and the work.
         """
         order, rows = _by_rising_frequency(X, row_weight)
         found = feature_sums(rows)
@@ -105,7 +107,7 @@ class SupportFeatures:
             rows=rows,
             walks=found.walks,
             kept=kept,
-            triangle=gram_of_last(rows, kept, walks=found.walks, n_threads=n_threads),
+            triangle=gram_of_last(rows, kept, walks=found.walks, n_threads=n_threads, place=place),
             diagonal=found.squares,
             column_sums=found.sums,
         )

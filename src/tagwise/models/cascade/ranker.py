@@ -118,25 +118,27 @@ class _Options(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """Labels from ``first`` on, with the rows (labels, n) that are on and those that are hard negatives."""
+    """Labels from ``first`` on, with the rows (labels, n) that are on."""
 
     first: int
     on: sp.csr_matrix
-    off: sp.csr_matrix
 
 
 def learn_rankers(side: LabelSide, proposer: REML, many: int) -> tuple[dict[str, Any], float]:
     """The attributes of a ranker for each label of ``side``, and the sum of their objectives.
 
     The up to ``many`` hard negatives of a row are its proposer's mistakes.
-    ``proposer`` knows these labels alone. Rows are divided for the proposals, labels for the rankers.
+    ``proposer`` knows these labels alone. Rows are divided for the proposals, labels for the rankers; what shards of
+    rows have found stays with them until blocks of labels ask for their part.
     """
     model, executor, on = side.model, side.executor, side.by_label
-    off = rows_by_label(hard_negatives(proposer, side.problem, many, executor))
+    found = hard_negatives(proposer, side.problem, many, executor)
     seed = int(random_generator(model.random_state).integers(2**31))
-    bounds = blocks_of_work(np.diff(on.indptr) + np.diff(off.indptr), executor.n_blocks)
-    blocks = [_Block(start, *pair) for (start, _), *pair in zip(bounds, blocks_of(on, bounds), blocks_of(off, bounds))]
-    common = executor.share(side.scaled), side.problem.row_weight, _Options(model.C, model.prune, seed, model.n_jobs)
+    work = np.diff(on.indptr) + sum(executor.value(shard).counts for shard in found)
+    bounds = blocks_of_work(work, executor.n_blocks)
+    blocks = [_Block(start, rows) for (start, _), rows in zip(bounds, blocks_of(on, bounds))]
+    options = _Options(model.C, model.prune, seed, model.n_jobs)
+    common = found, executor.share(side.scaled), side.problem.row_weight, options
     weights, dense_weights, intercepts, trained, objectives = zip(*executor.map(_rankers_of_block, blocks, *common))
     by_label = weights[0] if len(weights) == 1 else sp.vstack(weights, format="csr")
     learnt = {
@@ -149,35 +151,61 @@ def learn_rankers(side: LabelSide, proposer: REML, many: int) -> tuple[dict[str,
 
 
 def _rankers_of_block(
-    block: _Block, rows: sp.csr_matrix | FeatureBlocks, row_weight: np.ndarray | None, options: _Options
+    block: _Block,
+    found: list[Mistakes],
+    rows: sp.csr_matrix | FeatureBlocks,
+    row_weight: np.ndarray | None,
+    options: _Options,
 ) -> tuple[sp.csr_matrix, np.ndarray, np.ndarray, np.ndarray, float]:
     """A ranker for each label that has positive and negative rows: weights, intercepts, which have one, objective."""
+    parts = [shard.of_labels(block.first, block.first + block.on.shape[0]) for shard in found]
+    off = parts[0] if len(parts) == 1 else sp.csr_matrix(sp.hstack(parts, format="csr"))
     weights, intercept, objective = train_sparse_svms(
         rows,
         block.on,
-        block.off,
+        off,
         Descent(tol=_TOL, seed=options.seed),
         C=options.C if row_weight is None else options.C * row_weight,
         prune=options.prune,
         first_label=block.first,
         n_threads=thread_count(options.n_jobs),
     )
-    trained = (np.diff(block.on.indptr) > 0) & (np.diff(block.off.indptr) > 0)
+    trained = (np.diff(block.on.indptr) > 0) & (np.diff(off.indptr) > 0)
     sparse, dense = both_blocks(weights)
     return sparse, dense, intercept.astype(rows.dtype), trained, float(objective.sum())
 
 
-def hard_negatives(proposer: REML, problem: Problem, many: int, executor: Executor) -> sp.csr_matrix:
-    """The up to ``many`` best labels of each row that are known to be off: (n, L) as CSR of ones, best first.
+class Mistakes(NamedTuple):
+    """Hard negatives of some rows: how many each label has (L,), and their rows, label by label."""
 
-    They are looked for among ``many`` labels, and as many more as a row has positives on average. Memory: 5 bytes per
+    n_rows: int
+    counts: np.ndarray
+    rows: np.ndarray
+
+    def of_labels(self, start: int, stop: int) -> sp.csr_matrix:
+        """The rows of labels ``start`` to ``stop``: CSR (labels, rows) of ones."""
+        first, ends = int(self.counts[:start].sum()), np.cumsum(self.counts[start:stop], dtype=np.int64)
+        rows = self.rows[first : first + int(ends[-1])]
+        shape = stop - start, self.n_rows
+        return sp.csr_matrix((np.ones(len(rows), dtype=np.int8), rows, np.concatenate([[0], ends])), shape=shape)
+
+
+def hard_negatives(proposer: REML, problem: Problem, many: int, executor: Executor) -> list[Any]:
+    """The up to ``many`` best labels of each row that are known to be off: handles of :class:`Mistakes` of shards.
+
+    They are looked for among ``many`` labels, and as many more as a row has positives on average. Memory: 4 bytes per
     pair, ``many`` pairs per row, and the shortlists of a block of rows.
     """
     depth = min(many + -(-problem.Y.nnz // problem.n_rows), problem.n_labels)
     bounds = even_chunks(problem.n_rows, max(1, -(-problem.n_rows // executor.n_blocks)))
     blocks = list(zip(bounds, blocks_of(problem.Y, bounds), blocks_of(problem.observed, bounds)))
-    parts = executor.map(wrong_proposals, blocks, executor.share(proposer), executor.share(problem.X), many, depth)
-    return parts[0] if len(parts) == 1 else sp.csr_matrix(sp.vstack(parts, format="csr"))
+    return executor.keep(mistakes_of_shard, blocks, executor.share(proposer), executor.share(problem.X), many, depth)
+
+
+def mistakes_of_shard(block: tuple[tuple[int, int], sp.csr_matrix, sp.csr_matrix | None], *common: Any) -> Mistakes:
+    """:func:`wrong_proposals`, label by label."""
+    by_label = rows_by_label(wrong_proposals(block, *common))
+    return Mistakes(by_label.shape[1], np.diff(by_label.indptr).astype(np.int32), by_label.indices)
 
 
 def wrong_proposals(
@@ -187,7 +215,7 @@ def wrong_proposals(
     many: int,
     depth: int,
 ) -> sp.csr_matrix:
-    """Of rows ``start`` to ``stop``, beside their positives and their mask: :func:`hard_negatives`."""
+    """Hard negatives of rows ``start`` to ``stop``, beside their positives and mask: CSR of ones, best first."""
     (first, last), positives, observed = block
     threads, n_rows = thread_count(proposer.n_jobs), last - first
     indices = np.empty(n_rows * min(many, depth), dtype=np.int32)

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from tagwise.estimator import OVERFLOW
 from tagwise.exceptions import InvalidInputError
-from tagwise.executor import Block, Executor, blocks_of_work, current_executor
+from tagwise.executor import Block, Executor, Threads, blocks_of_work, current_executor
 from tagwise.fields import Fields, dense
 from tagwise.kernels import BlockFeatures, CSRWithTranspose, FeatureMatrix
 from tagwise.kernels.vectors import axpy, dot_all, dot_rows
@@ -43,6 +43,9 @@ _SOLVED_TOLERANCE = 1e-4
 # Squared loss with a mask: up to this rank a k×k system per label is solved; above it, a few steps of conjugate
 # gradients on that system are faster and end at the same objective.
 _DIRECT_RANK = 64
+
+# Rows are divided into shards of at least so many entries per feature: sums of fewer cost more to send than to make.
+_LEAST_ENTRIES = 256
 
 _At: TypeAlias = tuple[np.ndarray]
 """A point W, in a tuple: what was computed there is known by its identity, also where W itself was moved in place."""
@@ -78,16 +81,21 @@ class Alternation:
     """The steps of a round, each of which lowers the objective.
 
     Squared loss: W by a few conjugate-gradient steps on the normal equations, H and b exactly. Other losses:
-    trust-region Newton for W as one problem, and for the labels as L problems solved together.
+    trust-region Newton for W as one problem, and for the labels as L problems solved together. On a cluster each step
+    of W is a sum over shards of rows, unless all rows are one: then this process is faster.
     """
 
     def __init__(
         self, data: FitData, reg: float, *, fit_intercept: bool, inner_iter: int, executor: Executor | None = None
     ) -> None:
         self.reg, self.fit_intercept, self.inner_iter = reg, fit_intercept, inner_iter
-        self.executor = current_executor() if executor is None else executor
-        self.local, self.data = data, self.executor.share(data)
-        self.shards = blocks_of_work(data.entries_per_row(), self.executor.n_blocks)
+        self.fit_executor = executor = current_executor() if executor is None else executor
+        work = data.entries_per_row() + (0 if data.known is None else np.diff(data.known.pairs.indptr))
+        n_shards = min(executor.n_blocks, int(work.sum() / (_LEAST_ENTRIES * data.X.shape[1])))
+        self.executor = executor if n_shards > 1 else Threads()
+        self.local, self.fit_data = data, executor.share(data)
+        self.data = self.fit_data if n_shards > 1 else data
+        self.shards = blocks_of_work(work, n_shards)
         self.label_blocks = blocks_of_work(data.label_counts, self.executor.n_blocks)
         self.n_threads = data.n_threads
         self._beside: Any = None

@@ -309,10 +309,10 @@ class REML(UpdatableModel, FactorModel):
         self, steps: Alternation, ids: list[np.ndarray], rng: np.random.Generator, progress: FitProgress
     ) -> Rounds:
         """Algorithm 1: parts alone, their low ranks projected onto the first one's column space, then H for all."""
-        data, executor, threads = steps.local, steps.executor, thread_count(self.n_jobs)
+        data, executor, threads = steps.local, steps.fit_executor, thread_count(self.n_jobs)
         tasks = list(zip(ids, [int(seed) for seed in rng.integers(2**31, size=len(ids))]))
         sparse, parts = self._sparse_part(data), list[Rounds]()
-        if isinstance(sparse, SupportPart):
+        if isinstance(sparse, SupportPart) and executor.n_blocks == 1:
             sparse.features(data)  # what all parts use is made once
         for labels, part in zip(ids, progress.kept.get("parts", ())):
             sizes = {"d": data.X.shape[1], "k": min(self.rank, len(labels)), "L": len(labels)}
@@ -323,7 +323,7 @@ class REML(UpdatableModel, FactorModel):
                 places = [(place, place + 1) for place in range(start, stop)]
                 found = run_chunks(lambda place, _: learn_part(left[place], data, self), places, threads)
             else:
-                found = executor.map(learn_part, left[start:stop], steps.data, executor.share(self))
+                found = executor.map(learn_part, left[start:stop], steps.fit_data, executor.share(self))
             for rounds in found:
                 parts.append(rounds)
                 progress.keep(parts=[part.kept() for part in parts])

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
-from tagwise.executor import Block
+from tagwise.executor import Block, blocks_of_work
 from tagwise.kernels import BlockFeatures, gram
 from tagwise.models.factor_model import FitData
 from tagwise.models.leml.steps import Alternation, Factors, words_of
@@ -58,21 +58,22 @@ class SupportPart:
 
     def __init__(self, *, reg: float, support: int, memory_limit: float, keep_gram: bool = True) -> None:
         self.reg, self.support, self.memory_limit, self.keep_gram = reg, support, memory_limit, keep_gram
-        self._shared: Any = None
+        self._place: str | None = None
 
     def step(self, steps: Alternation, factors: Factors, last: sp.csr_matrix | np.ndarray | None) -> SparseStep:
         """Exact on the supports, so that the value is known without another look at the data."""
-        executor = steps.executor
-        if self._shared is None:
-            self._shared = executor.share(self.features(steps.local))
+        executor = steps.fit_executor
+        if self._place is None:
+            self._place = executor.place()
+        blocks = blocks_of_work(steps.local.label_counts, executor.n_blocks)
         shared = [executor.share(one) for one in (self, factors.W, factors.H, factors.b, last)]
-        weights, gains = zip(*executor.map(support_block, steps.label_blocks, steps.data, *shared))
+        weights, gains = zip(*executor.map(support_block, blocks, steps.fit_data, *shared))
         value = steps.squared_loss(factors) - float(sum(gain.sum() for gain in gains))
         whole = weights[0] if len(weights) == 1 else sp.csr_matrix(sp.hstack(weights, format="csr"))
         return SparseStep(whole, value, unsolved=0)
 
     def features(self, data: FitData) -> SupportFeatures:
-        """Statistics of the features that the supports of all labels share."""
+        """Statistics of the features that the supports of all labels share, made once by each process."""
         return data.once(
             ("support", self.keep_gram),
             lambda: SupportFeatures.build(
@@ -82,6 +83,7 @@ class SupportPart:
                 row_weight=data.row_weight,
                 memory_limit=self.memory_limit,
                 n_threads=data.n_threads,
+                place=self._place,
             ),
             of_features=True,
         )
@@ -92,7 +94,7 @@ class SupportPart:
         return data.once(
             ("ridge", block),
             lambda: SupportRidge(
-                self._shared,
+                self.features(data),
                 labels.positives,
                 known=labels.observed,
                 reg=self.reg,
