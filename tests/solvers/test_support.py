@@ -134,6 +134,15 @@ def test_a_gain_is_the_fall_of_the_objective_and_an_old_support_can_only_gain(ma
     np.testing.assert_allclose(half - second.gain, value(0.5 * V, second.weights.toarray()), rtol=1e-10)
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_support_that_no_solve_has_made_is_refused(masked):
+    X, Y, U, V, intercept, _ = problem(3)
+    ridge = support_ridge(X, Y, observed=np.ones(Y.shape) if masked else None, reg=0.7, support=5)
+    full = sp.csr_matrix(np.ones((25, 9)))  # of which a system of 5 features has no room
+    with pytest.raises(InvalidInputError, match="column 0 has more features .* support = 5"):
+        ridge.solve(U, V, intercept, pattern=full)
+
+
 def test_what_y_says_outside_the_mask_is_not_seen():
     X, Y, *_ = problem()
     known = np.random.default_rng(1).random(Y.shape) < 0.5

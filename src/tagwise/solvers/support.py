@@ -280,7 +280,9 @@ class SupportRidge:
         """
         if not (np.isfinite(U).all() and np.isfinite(V).all()):
             raise InvalidInputError("low_rank contains NaN or infinity.")
-        choice, order = Choice(self.reg, self.support, LEAST_SHARE, self._supports(pattern)), self.X.order
+        candidates = self._stored_entries(self._positives)
+        most = np.minimum(candidates, min(self.support, self.shape[0]))
+        choice, order = Choice(self.reg, self.support, LEAST_SHARE, self._supports(pattern, most)), self.X.order
         counts, gains = np.zeros(self.shape[1], dtype=np.int64), np.zeros(self.shape[1])
         X, threads = self.X, self.n_threads
         on = Positives(self._positives.indptr, self._positives.indices, self.positive_weight)
@@ -310,9 +312,6 @@ class SupportRidge:
             def solve(space: Space, start: int, stop: int) -> int:
                 return solve_known_supports(X.rows, known, on, choice, space, (counts, gains), start, stop)
 
-        candidates = self._stored_entries(self._positives)
-        most = np.minimum(candidates, min(self.support, self.shape[0]))
-
         def chunk(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
             space = Space.of(X.rows, most[start:stop])
             filled = solve(space, start, stop)
@@ -330,13 +329,18 @@ class SupportRidge:
         columns = sp.csc_matrix((values, chosen, np.concatenate([[0], np.cumsum(counts)])), shape=self.shape)
         return SupportSolution(weights=canonical_csr(sp.csr_matrix(columns)), gain=0.5 * gains)
 
-    def _supports(self, pattern: sp.csr_matrix | None) -> Supports:
-        """The supports of a pattern in the order of the frequencies."""
+    def _supports(self, pattern: sp.csr_matrix | None, most: np.ndarray) -> Supports:
+        """The supports of a pattern in the order of the frequencies, of at most so many features (L,) each."""
         if pattern is None:
             return Supports(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
         # Rows in the order of the frequencies: the columns of the transpose then list their features rising.
         by_column = sp.csr_matrix(pattern[self.X.order].T)
         by_column.sort_indices()
+        if (wrong := np.diff(by_column.indptr) > most).any():
+            raise InvalidInputError(
+                f"pattern: column {wrong.argmax()} has more features than its positive rows hold, or than support = "
+                f"{self.support} allows; no solve has made it."
+            )
         return Supports(by_column.indptr.astype(np.int64), by_column.indices.astype(np.int64))
 
     def _stored_entries(self, by_column: sp.csr_matrix) -> np.ndarray:
