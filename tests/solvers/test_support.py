@@ -139,7 +139,7 @@ def test_a_support_that_no_solve_has_made_is_refused(masked):
     X, Y, U, V, intercept, _ = problem(3)
     ridge = support_ridge(X, Y, observed=np.ones(Y.shape) if masked else None, reg=0.7, support=5)
     full = sp.csr_matrix(np.ones((25, 9)))  # of which a system of 5 features has no room
-    with pytest.raises(InvalidInputError, match="column 0 has more features .* support = 5"):
+    with pytest.raises(InvalidInputError, match=r"column 0 has more features .* support = 5"):
         ridge.solve(U, V, intercept, pattern=full)
 
 
