@@ -42,6 +42,8 @@ _AHEAD = 3
 # A row has a bitmap if it has more entries than this, and more than one in so many columns: the bitmap then takes at
 # most three quarters of the bytes of the row's entries.
 _SHORT, _SPARSE = 256, 32
+# Numbers of an array that are taken in float64 together.
+_FLOAT64_AT_ONCE = 1 << 15
 
 
 class Lookup(NamedTuple):
@@ -165,8 +167,11 @@ def behind_shortlist(proposed: np.ndarray) -> np.ndarray:
 
     s − 1 for a proposed score s < 0, and −½ − ½/(1 + s) from there on. ``proposed`` is (n, m), and so is the result.
     """
-    scores = proposed.astype(np.float64)
-    return np.where(scores < 0, scores - 1, -0.5 - 0.5 / (1 + np.maximum(scores, 0))).astype(proposed.dtype)
+    out = np.empty_like(proposed)
+    for start, stop in even_chunks(len(out), max(1, _FLOAT64_AT_ONCE // max(1, out.shape[1]))):
+        scores = proposed[start:stop].astype(np.float64)
+        out[start:stop] = np.where(scores < 0, scores - 1, -0.5 - 0.5 / (1 + np.maximum(scores, 0)))
+    return out
 
 
 def scores_of_listed(listed: sp.csr_matrix, base: np.ndarray) -> np.ndarray:

@@ -2,8 +2,8 @@
 
 A CSR matrix is stored as four tensors: its name and ``.data``, ``.indices``, ``.indptr`` and ``.shape``.
 
-The safetensors library writes files and checks those that are read. Their bytes are mapped here: the library (0.4 to
-0.8) copies every tensor, so that processes could not share a model in memory.
+The safetensors library writes files. They are read here: the library (0.4 to 0.8) copies every tensor, so that
+processes could not share a model in memory, and maps the file, so that a process dies of one that is cut off meanwhile.
 """
 
 from __future__ import annotations
@@ -118,14 +118,10 @@ def read_tensors(path: Path, size: int, sha256: str, *, mapped: bool = False) ->
     FileNotFoundError
         There is no such file (a concurrent save may just have removed it).
     """
-    from safetensors import SafetensorError, safe_open
-
     try:
         with open_regular(path) as stream:
             found = os.fstat(stream.fileno()).st_size
             require(found == size, f"{path.name} has {found:,} bytes instead of {size:,}.")
-            with safe_open(path, framework="numpy"):  # which compares the header with the size of the file
-                pass
             memory: Any = None
             if mapped:
                 memory = mmap.mmap(stream.fileno(), size, access=mmap.ACCESS_COPY)
@@ -139,7 +135,7 @@ def read_tensors(path: Path, size: int, sha256: str, *, mapped: bool = False) ->
         raise
     except MemoryError:
         raise ModelFormatError(f"{path.name} needs {size:,} bytes of memory, which are not available.") from None
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelFormatError(f"damaged: {path.name} cannot be read: {error!s:.200}.") from error
 
 
@@ -153,18 +149,25 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def _arrays(memory: Any) -> dict[str, np.ndarray]:
-    """The arrays of a file whose header the library has checked, on the memory that holds it."""
-    start = 8 + int.from_bytes(memory[:8], "little")
-    header, arrays = json.loads(bytes(memory[8:start])), {}
+    """The arrays of a file, on the memory that holds it; they lie one behind the other, up to its end."""
+    at = 8 + int.from_bytes(memory[:8], "little")
+    require(at <= len(memory), "the header of the tensors is longer than their file.")
+    header, arrays, first = json.loads(bytes(memory[8:at])), {}, at
     header.pop("__metadata__", None)
-    for name, entry in header.items():
-        dtype, shape, at = _DTYPES[entry["dtype"]], entry["shape"], start + entry["data_offsets"][0]
+    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        dtype, shape = _DTYPES[entry["dtype"]], entry["shape"]
+        whole = all(type(size) is int and 0 <= size <= len(memory) for size in shape)
+        require(whole, f"{name} has the shape {shape!s:.100}.")
         count = math.prod(shape)
+        end = at + count * np.dtype(dtype).itemsize
+        require(entry["data_offsets"] == [at - first, end - first], f"{name} does not lie where its size says.")
         # numpy makes no empty array of a buffer's end.
         array = np.frombuffer(memory, dtype, count, at).reshape(shape) if count else np.empty(shape, dtype)
         if dtype == "bool":
             require(array.view(np.uint8).max(initial=0) <= 1, f"{name} is of type bool but has bytes above 1.")
         arrays[name] = array if array.flags.aligned else array.copy()
+        at = end
+    require(at == len(memory), "the tensors have other bytes than their file.")
     return arrays
 
 
