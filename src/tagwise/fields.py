@@ -263,7 +263,7 @@ def take(array: Any, source: np.ndarray, axis: int) -> Any:
     place[source[there]] = np.flatnonzero(there)
     columns = place[array.indices]
     kept = columns >= 0
-    indptr = np.concatenate([[0], np.cumsum(kept)])[array.indptr]
+    indptr = _kept_before(kept)[array.indptr]
     indices = columns[kept].astype(array.indices.dtype)
     out = sp.csr_matrix((array.data[kept], indices, indptr), shape=(array.shape[0], len(source)))
     out.sort_indices()
@@ -283,7 +283,14 @@ def put(array: Any, places: np.ndarray, new: Any, axis: int = 0) -> Any:
     gone = np.zeros(array.shape[1], dtype=bool)
     gone[places] = True
     stay = ~gone[array.indices]
-    indptr = np.concatenate([[0], np.cumsum(stay)])[array.indptr]
+    indptr = _kept_before(stay)[array.indptr]
     others = sp.csr_matrix((array.data[stay], array.indices[stay], indptr), shape=array.shape)
     columns = sp.csr_matrix((new.data, places[new.indices], new.indptr), shape=array.shape)
     return canonical_csr(others + columns)
+
+
+def _kept_before(kept: np.ndarray) -> np.ndarray:
+    """Number of kept entries (m,) before each entry, and of all: (m + 1,)."""
+    before = np.zeros(len(kept) + 1, dtype=np.int32 if len(kept) < 2**31 else np.int64)
+    np.cumsum(kept, dtype=before.dtype, out=before[1:])
+    return before

@@ -155,8 +155,11 @@ def train_sparse_svms(
 
 def _entries(rows_of_labels: sp.csr_matrix, lengths: np.ndarray) -> np.ndarray:
     """Stored entries of each label's rows, in all."""
-    ends = np.concatenate([[0], np.cumsum(lengths[rows_of_labels.indices], dtype=np.int64)])
-    return np.diff(ends[rows_of_labels.indptr])
+    entries, filled = np.zeros(rows_of_labels.shape[0], dtype=np.int64), np.diff(rows_of_labels.indptr) > 0
+    if filled.any():
+        starts = rows_of_labels.indptr[:-1][filled]
+        entries[filled] = np.add.reduceat(lengths[rows_of_labels.indices], starts, dtype=np.int64)
+    return entries
 
 
 @compiled()
