@@ -43,7 +43,7 @@ from tagwise.kernels import unit_rows
 from tagwise.metrics import example_accuracy, example_f1, example_precision, example_recall
 from tagwise.models.mse.selection import DEFAULT_GRID
 from tagwise.parallel import single_threaded_blas
-from tagwise.randomness import random_generator
+from tagwise.parameters import random_generator
 from tagwise.solvers.group_lasso import GroupDictionary, group_lasso
 
 RESULTS = Path(__file__).parent / "results"

@@ -25,8 +25,8 @@ from tagwise.losses import get_loss
 from tagwise.models.mse.mse import feature_scales
 from tagwise.objectives.labels import TrainingLabels
 from tagwise.objectives.pair_losses import FeatureProblem, row_side
+from tagwise.parameters import random_generator
 from tagwise.problem import Problem
-from tagwise.randomness import random_generator
 
 __all__ = [
     "Split",

@@ -17,7 +17,7 @@ from reproduction.metrics import fitted, metric_values, metrics_on_known, weight
 from tagwise.data.splits import fold_numbers, split_rows
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError
 from tagwise.models.mse.selection import select_parameters
-from tagwise.randomness import random_generator
+from tagwise.parameters import random_generator
 from tagwise.solvers.search import Outcome, search
 
 __all__ = ["choose"]

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from reproduction.configuration import Cell
 from reproduction.methods import make_model
 from tagwise.exceptions import ConvergenceWarning
-from tagwise.randomness import random_generator
+from tagwise.parameters import random_generator
 
 __all__ = ["planted_subspaces", "subspace_angle", "tail_labels"]
 

@@ -23,7 +23,7 @@ SOURCE = ROOT / "src" / "tagwise"
 PAGE = ROOT / "docs" / "architecture.md"
 START, END = "<!-- walks: written by scripts/walks.py -->", "<!-- end of the walks -->"
 
-MOST_FILES = {"LEML fit": 24, "Cascade fit": 43, "cluster fit": 47, "train": 71, "predict": 45}
+MOST_FILES = {"LEML fit": 23, "Cascade fit": 42, "cluster fit": 46, "train": 70, "predict": 45}
 """A walk that grows beyond this has lost its way. Aims: 10, 18, four more than a local fit, 35 and 18."""
 
 

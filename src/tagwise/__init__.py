@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tagwise.problem import Known as Known
     from tagwise.solvers.low_rank_plus_sparse import low_rank_plus_sparse as low_rank_plus_sparse
     from tagwise.store.checkpoints import Checkpoint as Checkpoint
-    from tagwise.store.loading import load as load
+    from tagwise.store.folder import load as load
     from tagwise.text.evaluation import Evaluation as Evaluation
     from tagwise.text.features import TextFeatures as TextFeatures
     from tagwise.text.suggestion import Suggestion as Suggestion
@@ -42,7 +42,7 @@ _HOME_OF = {info.class_name: info.module for info in MODELS if info.module.start
     "TextFeatures": "tagwise.text.features",
     "WordShare": "tagwise.text.suggestion",
     "label_frequencies": "tagwise.data.labelled_rows",
-    "load": "tagwise.store.loading",
+    "load": "tagwise.store.folder",
     "low_rank_plus_sparse": "tagwise.solvers.low_rank_plus_sparse",
 }
 _SUBPACKAGES = {"baselines", "data", "exceptions", "inspection", "metrics"}

@@ -44,8 +44,7 @@ from tagwise.problem import Problem
 from tagwise.progress import Callback, FitProgress
 from tagwise.registry import MODELS, info_of
 from tagwise.store.checkpoints import Checkpoint, open_checkpoint
-from tagwise.store.folder import ModelRecord, write_model
-from tagwise.store.loading import model_from_parts, require_same, storable_parameters
+from tagwise.store.folder import ModelRecord, model_from_parts, require_same, storable_parameters, write_model
 from tagwise.validation import (
     Features,
     check_choice,

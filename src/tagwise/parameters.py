@@ -14,14 +14,17 @@ models share (:data:`SHARED`) follow.
 from __future__ import annotations
 
 import inspect
+import numbers
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from tagwise.randomness import check_random_state
-from tagwise.validation import check_choice, check_flag, check_integer, check_real
+import numpy as np
+
+from tagwise.exceptions import InvalidInputError, InvalidTypeError
+from tagwise.validation import check_choice, check_flag, check_integer, check_real, integer_text
 
 if TYPE_CHECKING:
     from typing import dataclass_transform
@@ -31,7 +34,19 @@ else:  # typing has it from Python 3.11 on
         return lambda decorator: decorator
 
 
-__all__ = ["SHARED", "Count", "NonNegative", "Positive", "Seed", "Share", "check_parameters", "parameters"]
+__all__ = [
+    "SHARED",
+    "Count",
+    "NonNegative",
+    "Positive",
+    "RandomState",
+    "Seed",
+    "Share",
+    "check_parameters",
+    "check_random_state",
+    "parameters",
+    "random_generator",
+]
 
 T = TypeVar("T")
 
@@ -111,3 +126,37 @@ def _check(kind: Any, value: Any, name: str) -> None:
         checked = [option for option in options if option is bool or get_origin(option) is Annotated]
         for option in checked:
             _check(option, value, name)
+
+
+# ---------------------------------------------------------------------- one rule for every random_state
+
+
+_WORD = 2**64 - 1
+
+RandomState = int | np.random.Generator | np.random.RandomState | None
+
+
+def random_generator(random_state: Any) -> np.random.Generator:
+    """A generator from a seed.
+
+    None gives fresh randomness; a ``Generator`` is used (and advanced) itself; from a ``RandomState``, numpy's older
+    kind that scikit-learn passes around, a seed is drawn.
+    """
+    if random_state is None or isinstance(random_state, np.random.Generator):
+        return np.random.default_rng(random_state)
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.default_rng(int(random_state.randint(np.iinfo(np.int32).max)))
+    if isinstance(random_state, (bool, np.bool_)) or not isinstance(random_state, numbers.Integral):
+        raise InvalidTypeError(
+            "random_state must be None, a whole number, a numpy.random.Generator or a numpy.random.RandomState; "
+            f"found {random_state!r}."
+        )
+    if not 0 <= int(random_state) <= _WORD:
+        raise InvalidInputError(f"random_state must be from 0 to 2^64 - 1; found {integer_text(random_state)}.")
+    return np.random.default_rng(int(random_state))
+
+
+def check_random_state(random_state: Any) -> None:
+    """Raise for what cannot seed a generator, without drawing from a ``RandomState``."""
+    if not isinstance(random_state, np.random.RandomState):
+        random_generator(random_state)

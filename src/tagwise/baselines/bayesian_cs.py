@@ -14,10 +14,9 @@ from tagwise.exceptions import ConvergenceWarning, warn
 from tagwise.models.factor_model import LOWEST_SCORE
 from tagwise.objectives.labels import TrainingLabels, per_label
 from tagwise.parallel import thread_count
-from tagwise.parameters import Count, NonNegative, Positive, parameters
+from tagwise.parameters import Count, NonNegative, Positive, parameters, random_generator
 from tagwise.problem import Problem
 from tagwise.progress import FitProgress
-from tagwise.randomness import random_generator
 from tagwise.validation import Features, check_integer
 
 __all__ = ["BayesianCS"]

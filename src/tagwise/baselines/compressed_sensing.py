@@ -17,10 +17,9 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.fields import Fields, dense, value
 from tagwise.kernels import matmul_in_order
 from tagwise.parallel import thread_count
-from tagwise.parameters import Count, Positive, Seed, parameters
+from tagwise.parameters import Count, Positive, Seed, parameters, random_generator
 from tagwise.problem import Problem
 from tagwise.progress import FitProgress
-from tagwise.randomness import random_generator
 from tagwise.solvers.sparse_recovery import cosamp, orthogonal_matching_pursuit
 from tagwise.validation import Features, check_integer
 

@@ -21,10 +21,9 @@ from tagwise.exceptions import ConvergenceWarning, InvalidInputError, warn
 from tagwise.fields import Fields
 from tagwise.models.factor_model import factors, usable_rank
 from tagwise.parallel import thread_count
-from tagwise.parameters import Count, NonNegative, Positive, parameters
+from tagwise.parameters import Count, NonNegative, Positive, parameters, random_generator
 from tagwise.problem import Problem
 from tagwise.progress import FitProgress
-from tagwise.randomness import random_generator
 from tagwise.solvers.ridge import closed_form_memory, reduced_rank_ridge
 from tagwise.validation import Features, all_finite
 

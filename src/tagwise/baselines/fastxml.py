@@ -11,10 +11,9 @@ from tagwise.baselines.sparse_score_model import SparseScoreModel
 from tagwise.fields import Fields, csr, dense, value
 from tagwise.kernels.trees import Growth, build_tree, find_leaves, ideal_gains, mean_leaves
 from tagwise.parallel import even_chunks, run_chunks, thread_count
-from tagwise.parameters import Count, Positive, Seed, parameters
+from tagwise.parameters import Count, Positive, Seed, parameters, random_generator
 from tagwise.problem import Problem
 from tagwise.progress import FitProgress
-from tagwise.randomness import random_generator
 from tagwise.validation import Features, canonical_csr, check_real
 
 __all__ = ["FastXML"]

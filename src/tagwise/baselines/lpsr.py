@@ -17,10 +17,9 @@ from tagwise.losses import sigmoid
 from tagwise.models.binary_relevance import BinaryRelevance
 from tagwise.models.factor_model import LOWEST_SCORE
 from tagwise.parallel import even_chunks, run_chunks, thread_count
-from tagwise.parameters import Count, Positive, Seed, parameters
+from tagwise.parameters import Count, Positive, Seed, parameters, random_generator
 from tagwise.problem import Problem
 from tagwise.progress import FitProgress
-from tagwise.randomness import random_generator
 from tagwise.solvers.spherical_k_means import spherical_k_means
 from tagwise.validation import Features, canonical_csr
 

@@ -16,10 +16,9 @@ from tagwise.exceptions import InvalidInputError
 from tagwise.fields import Fields, dense
 from tagwise.kernels import csr_matmul, dense_matmul, feature_matrix, matmul_in_order
 from tagwise.parallel import even_chunks, thread_count
-from tagwise.parameters import Count, Positive, Seed, parameters
+from tagwise.parameters import Count, Positive, Seed, parameters, random_generator
 from tagwise.problem import Problem
 from tagwise.progress import FitProgress
-from tagwise.randomness import random_generator
 from tagwise.validation import Features, check_real, require_memory
 
 __all__ = ["MDDM", "completed", "dependence_projection", "projection_memory"]

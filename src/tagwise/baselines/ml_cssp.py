@@ -12,10 +12,9 @@ from tagwise.baselines.label_space import LabelSpaceModel, label_rates, principa
 from tagwise.fields import Fields, dense
 from tagwise.models.factor_model import factors, usable_rank
 from tagwise.parallel import single_threaded_blas
-from tagwise.parameters import parameters
+from tagwise.parameters import parameters, random_generator
 from tagwise.problem import Problem
 from tagwise.progress import FitProgress
-from tagwise.randomness import random_generator
 
 __all__ = ["MLCSSP"]
 

@@ -9,10 +9,9 @@ import numpy as np
 from tagwise.baselines.label_space import LabelSpaceModel, centered_matmul, label_rates, principal_label_directions
 from tagwise.fields import Fields
 from tagwise.models.factor_model import factors, usable_rank
-from tagwise.parameters import parameters
+from tagwise.parameters import parameters, random_generator
 from tagwise.problem import Problem
 from tagwise.progress import FitProgress
-from tagwise.randomness import random_generator
 
 __all__ = ["PLST"]
 

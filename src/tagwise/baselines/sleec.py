@@ -15,10 +15,9 @@ from tagwise.fields import Fields, csr, dense, value
 from tagwise.kernels import matmul_in_order, unit_rows
 from tagwise.kernels.neighbors import inverted_index, nearest_dense_rows, nearest_sparse_rows
 from tagwise.parallel import run_chunks, thread_count
-from tagwise.parameters import Count, NonNegative, Positive, Seed, parameters
+from tagwise.parameters import Count, NonNegative, Positive, Seed, parameters, random_generator
 from tagwise.problem import Problem
 from tagwise.progress import FitProgress
-from tagwise.randomness import random_generator
 from tagwise.solvers.admm import L1FitRidge
 from tagwise.solvers.singular_value_projection import singular_value_projection
 from tagwise.solvers.spherical_k_means import nearest_center, spherical_k_means

@@ -17,10 +17,9 @@ from tagwise.kernels.warp import WarpFactors, WarpSteps, warp_pass
 from tagwise.losses import sigmoid
 from tagwise.models.factor_model import FactorModel, factors
 from tagwise.parallel import even_chunks, run_chunks, thread_count
-from tagwise.parameters import Count, Positive, Seed, parameters
+from tagwise.parameters import Count, Positive, Seed, parameters, random_generator
 from tagwise.problem import Problem
 from tagwise.progress import FitProgress
-from tagwise.randomness import random_generator
 from tagwise.validation import canonical_csr
 
 __all__ = ["WSABIE"]

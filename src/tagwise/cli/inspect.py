@@ -16,8 +16,7 @@ from tagwise.exceptions import ExplanationError
 from tagwise.inspection import heaviest_features, nearest_labels
 from tagwise.inspection.calibration import probability_maps
 from tagwise.progress import counted
-from tagwise.store.folder import folder_bytes
-from tagwise.store.loading import storable_parameters
+from tagwise.store.folder import folder_bytes, storable_parameters
 from tagwise.text.suggestion import title_of
 
 _FREQUENCIES = ("0", "1", "2-4", "5-9", "10-99", "100-999", "1000+")

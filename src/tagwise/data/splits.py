@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
-from tagwise.randomness import RandomState, random_generator
+from tagwise.parameters import RandomState, random_generator
 from tagwise.validation import canonical_csr, check_flag, check_labels, check_real, checked_csr
 
 __all__ = ["TrainTestSplit", "fold_numbers", "hide_labels", "split_rows", "split_train_test"]

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError
-from tagwise.randomness import RandomState, random_generator
+from tagwise.parameters import RandomState, random_generator
 from tagwise.validation import check_integer, check_real
 
 __all__ = ["SyntheticProblem", "make_low_rank_plus_sparse", "make_power_law"]

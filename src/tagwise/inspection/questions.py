@@ -33,7 +33,7 @@ from tagwise.inspection.validation_pairs import are_listed
 from tagwise.kernels.sampled_pairs import contains_pairs
 from tagwise.metrics.propensity import inverse_propensity_of_counts
 from tagwise.parallel import single_threaded_blas
-from tagwise.randomness import random_generator
+from tagwise.parameters import random_generator
 from tagwise.validation import check_choice, check_integer, check_observed, check_real
 
 __all__ = ["STRATEGIES", "Questions", "ask"]

@@ -18,7 +18,7 @@ from tagwise.inspection.reliability import ReliabilityBins, reliability_bins
 from tagwise.inspection.validation_pairs import ValidationPairs
 from tagwise.metrics import ranking_report
 from tagwise.models.factor_model import LOWEST_SCORE
-from tagwise.randomness import random_generator
+from tagwise.parameters import random_generator
 from tagwise.reports.figures import (
     Acceptance,
     Confusion,

@@ -25,8 +25,7 @@ from tagwise.serving.errors import unavailable
 from tagwise.serving.monitoring import Monitoring
 from tagwise.serving.options import ServingOptions
 from tagwise.serving.tag_search import TagSearch
-from tagwise.store.folder import MANIFEST_NAME, read_manifest
-from tagwise.store.loading import load
+from tagwise.store.folder import MANIFEST_NAME, load, read_manifest
 from tagwise.text.suggestion import Request, Suggestion
 from tagwise.text.tagger import Tagger
 from tagwise.text.tags import has_entries

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from tagwise.kernels import CSRWithTranspose, FeatureMatrix, feature_matrix
 from tagwise.parallel import even_chunks, single_threaded_blas
-from tagwise.randomness import RandomState, random_generator
+from tagwise.parameters import RandomState, random_generator
 from tagwise.validation import check_features, check_integer, check_real
 
 __all__ = ["LowRankPlusSparse", "largest_residuals", "low_rank_plus_sparse"]

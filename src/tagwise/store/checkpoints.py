@@ -25,15 +25,18 @@ from tagwise.feature_blocks import FeatureBlocks
 from tagwise.store.folder import (
     JSON,
     MANIFEST_NAME,
+    MISFITS,
     ModelRecord,
     as_path,
     check_destination,
+    model_from_parts,
     read_manifest,
     read_model,
     remove_model,
+    require_same,
+    storable_parameters,
     write_model,
 )
-from tagwise.store.loading import MISFITS, model_from_parts, require_same, storable_parameters
 from tagwise.store.tensors import Tensor, digest, require
 from tagwise.validation import check_integer, check_real, shape_text
 

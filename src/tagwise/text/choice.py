@@ -15,7 +15,7 @@ from tagwise.exceptions import InvalidInputError, TagwiseWarning
 from tagwise.inspection.validation_pairs import known_ranking
 from tagwise.metrics.ranking import ndcg_of_rows
 from tagwise.models.cascade import Cascade
-from tagwise.randomness import random_generator
+from tagwise.parameters import random_generator
 from tagwise.text.features import TextFeatures
 from tagwise.text.tags import TrainingRows
 

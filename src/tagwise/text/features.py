@@ -25,7 +25,7 @@ from tagwise.fields import take
 from tagwise.kernels import unit_rows
 from tagwise.parameters import Count, check_parameters, parameters
 from tagwise.progress import counted
-from tagwise.store.loading import require_same
+from tagwise.store.folder import require_same
 from tagwise.validation import check_real
 
 __all__ = ["CHARACTERS_PREFIX", "WORD_PATTERN", "TermCounts", "TextFeatures", "check_texts", "places_of", "words_in"]

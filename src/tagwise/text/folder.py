@@ -18,7 +18,7 @@ from tagwise.inspection.calibration import Calibration
 from tagwise.inspection.drift import Profile
 from tagwise.models.choice import ModelChoice
 from tagwise.store import ModelRecord
-from tagwise.store.loading import model_from_parts, require_same, storable_parameters
+from tagwise.store.folder import model_from_parts, require_same, storable_parameters
 from tagwise.text.embeddings import EmbeddedFeatures, TextEmbedder
 from tagwise.text.features import TextFeatures
 from tagwise.text.vectorizers import FittedFeatures, TransformerFeatures

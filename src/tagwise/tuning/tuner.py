@@ -24,7 +24,7 @@ from tagwise.problem import Problem
 from tagwise.solvers.search import Outcome, Rung, Trial, search
 from tagwise.store.atomic import atomic_write
 from tagwise.store.checkpoints import Identity, differences, fit_identity
-from tagwise.store.loading import storable_parameters
+from tagwise.store.folder import storable_parameters
 from tagwise.tuning.spaces import DENSE_WEIGHT, SearchSpace, check_space, draw_settings, search_space
 from tagwise.validation import check_choice, check_features, check_integer, check_labels, check_real
 

@@ -32,8 +32,8 @@ from tagwise.models.cascade.fusion import (
 )
 from tagwise.models.cascade.labels_without_rows import TERMS as UNSEEN_TERMS
 from tagwise.models.cascade.logistic_regression import Prior, map_listwise, map_logistic
+from tagwise.parameters import random_generator
 from tagwise.problem import Problem
-from tagwise.randomness import random_generator
 
 __all__ = [
     "SCALE_TERMS",

@@ -20,8 +20,8 @@ from tagwise.kernels.shortlists import Lookup, listed_products, shortlist_margin
 from tagwise.models.cascade.opinion import LabelSide, Opinion, Rows, blocks_of, both_blocks, rows_by_label
 from tagwise.models.reml import REML
 from tagwise.parallel import even_chunks, thread_count
+from tagwise.parameters import random_generator
 from tagwise.problem import Problem
-from tagwise.randomness import random_generator
 from tagwise.validation import Features, check_flag
 
 __all__ = [

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from tagwise.exceptions import InvalidInputError, InvalidTypeError
 from tagwise.parallel import even_chunks, single_threaded_blas
-from tagwise.randomness import random_generator
+from tagwise.parameters import random_generator
 from tagwise.validation import Features, check_choice
 
 __all__ = ["Kernel", "KernelMap"]

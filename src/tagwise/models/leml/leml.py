@@ -27,10 +27,9 @@ from tagwise.models.factor_model import (
 from tagwise.models.leml.kernel_map import Kernel, KernelMap
 from tagwise.models.leml.steps import FACTORS, Alternation, Factors, solve_labels
 from tagwise.models.updating import UpdatableModel
-from tagwise.parameters import Count, NonNegative, Positive, Seed, parameters
+from tagwise.parameters import Count, NonNegative, Positive, Seed, parameters, random_generator
 from tagwise.problem import Problem
 from tagwise.progress import FitProgress
-from tagwise.randomness import random_generator
 from tagwise.solvers.ridge import reduced_rank_ridge
 from tagwise.validation import Features, check_integer, check_real
 

@@ -18,10 +18,9 @@ from tagwise.kernels import unit_rows
 from tagwise.models.factor_model import LOWEST_SCORE
 from tagwise.models.mse.selection import DEFAULT_GRID, Grid, select_parameters
 from tagwise.parallel import thread_count
-from tagwise.parameters import Count, NonNegative, Positive, Seed, parameters
+from tagwise.parameters import Count, NonNegative, Positive, Seed, parameters, random_generator
 from tagwise.problem import Problem
 from tagwise.progress import FitProgress
-from tagwise.randomness import random_generator
 from tagwise.solvers.group_lasso import GroupDictionary, group_one_norms
 from tagwise.solvers.subspace_decomposition import SubspaceParts, decomposition_memory, dictionary_memory, usable_ranks
 from tagwise.validation import Features, check_integer, check_real, require_memory

@@ -41,10 +41,9 @@ from tagwise.models.reml.sparse_part import ADMMPart, SparsePart, SparseStep, Su
 from tagwise.models.updating import UpdatableModel
 from tagwise.objectives.labels import TrainingLabels
 from tagwise.parallel import even_chunks, on_this_thread, run_chunks, single_threaded_blas, thread_count
-from tagwise.parameters import Count, NonNegative, Positive, Seed, Share, parameters
+from tagwise.parameters import Count, NonNegative, Positive, Seed, Share, parameters, random_generator
 from tagwise.problem import Problem
 from tagwise.progress import FitProgress
-from tagwise.randomness import random_generator
 from tagwise.validation import Features, check_choice, check_integer, check_real
 
 __all__ = ["REML"]
