@@ -37,6 +37,19 @@ def test_only_a_fit_that_ended_by_itself_ends_with_a_full_bar(monkeypatch):
     assert shown(monkeypatch, 3, KeyboardInterrupt()) == "3/10"
 
 
+def test_the_bar_says_that_something_is_compiled(monkeypatch):
+    from tagwise.kernels import compiled
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(compiled, "n_compiled", lambda: 17)
+    for compiling in (False, True):
+        monkeypatch.setattr(compiled, "is_compiling", lambda now=compiling: now)
+        with FitProgress("LEML", 10, verbose=1) as progress:
+            progress.step(1.0)
+        assert ("compiling: 17 functions" in sys.stderr.getvalue()) == compiling
+
+
 @pytest.mark.parametrize(
     ("done", "total", "shown"),
     [

@@ -72,6 +72,11 @@ def echo_err(message: str) -> None:
             sys.stderr.write(visible(message, keep="\n") + "\n")
 
 
+def _compiling() -> str:
+    compiled = sys.modules.get("tagwise.kernels.compiled")  # else nothing is: it is not imported for that
+    return f"compiling: {compiled.n_compiled()} functions" if compiled is not None and compiled.is_compiling() else ""
+
+
 class ProgressBar:
     """A bar on standard error where that is ``wanted`` and a terminal, nothing elsewhere; use as a context manager.
 
@@ -93,12 +98,20 @@ class ProgressBar:
         if self._wanted and sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+            from rich.text import Text
+
+            class Compiling(TextColumn):
+                """Number of functions compiled so far, while one is."""
+
+                def render(self, task: Any) -> Text:
+                    return Text(_compiling(), style="dim")
 
             self._bar = Progress(
                 TextColumn("{task.description}", markup=False),  # names of files may hold brackets
                 BarColumn(),
                 *([MofNCompleteColumn()] if self._steps else []),
                 TextColumn("{task.fields[note]}", markup=False),
+                Compiling(""),
                 TimeElapsedColumn(),
                 console=Console(stderr=True, highlight=False),
                 transient=not self._steps,

@@ -26,7 +26,7 @@ _FEW_ROWS, _FEW_TAGS = 770, 15
 def command(given: Given) -> None:
     """Compile for this machine what training, prediction and measurement need.
 
-    Otherwise the first commands do so, which takes them some seconds more. The result is kept beside the library, or
+    Otherwise the first commands do so, which takes them up to a minute more. The result is kept beside the library, or
     where NUMBA_CACHE_DIR says.
     """
     started, before = time.perf_counter(), n_compiled()

@@ -44,7 +44,7 @@ from tagwise._version import __version__
 from tagwise.exceptions import warn
 from tagwise.interrupts import deferred_interrupts, raise_if_interrupted
 
-__all__ = ["FAST", "compiled", "n_compiled"]
+__all__ = ["FAST", "compiled", "is_compiling", "n_compiled"]
 
 FAST = {"contract", "nnan", "nsz", "reassoc"}
 
@@ -123,8 +123,8 @@ class _Compilation(event.Listener):
         if not self.said:
             self.said = True
             logging.getLogger("tagwise").info(
-                "Compiling for this machine: some seconds, once for each part of tagwise; `tagwise warmup` does it "
-                "beforehand."
+                "Compiling for this machine, once for each part of tagwise: up to a minute in all; `tagwise warmup` "
+                "does it beforehand."
             )
 
     def on_end(self, event: Any) -> None:
@@ -132,6 +132,11 @@ class _Compilation(event.Listener):
             self.depth -= 1
             if self.depth == 0 and self.collects:
                 gc.enable()
+
+
+def is_compiling() -> bool:
+    """Whether a function is being compiled now."""
+    return _compilation.depth > 0
 
 
 def n_compiled() -> int:
