@@ -1,4 +1,4 @@
-"""``tagwise drift``: recent texts against those of the time of training."""
+"""``tagwise drift``: recent texts against reference texts."""
 
 import json
 import random
@@ -29,8 +29,8 @@ def moved(tmp_path):
 
 def test_texts_of_the_same_kind_have_not_moved(tagger, recent):
     result = ok("drift", tagger, recent)
-    assert "200 recent texts, compared with 97 of the time of training" in result.stdout
-    assert result.stdout.splitlines()[-1] == "Nothing has moved by more than chance."
+    assert "200 recent texts, compared with 97 reference texts" in result.stdout
+    assert result.stdout.splitlines()[-1] == "No drift: no difference is significant (p ≤ 0.05)."
     found = json.loads(run("drift", tagger, recent, "--json").stdout)
     assert found["drifted"] is False
     assert found["tags"] == {"compared": 4, "moved": []}
@@ -40,10 +40,10 @@ def test_texts_of_the_same_kind_have_not_moved(tagger, recent):
 
 def test_texts_of_another_kind_have(tagger, moved):
     shown = run("drift", tagger, moved).stdout
-    assert "unknown words of a text" in shown
-    assert "Words that training did not see, and in how many texts: " in shown
+    assert "unknown words per text" in shown
+    assert "Words not seen in training (number of texts): " in shown
     assert "orbit (" in shown
-    assert "Moved by more than chance: unknown words" in shown
+    assert "Drift: unknown words" in shown
     found = json.loads(run("drift", tagger, moved, "--json").stdout)
     assert found["drifted"] is True
     assert found["unknown_words"]["reference"] == 0
@@ -95,7 +95,7 @@ def test_bad_input_is_one_sentence(tagger, recent, tmp_path):
     Tagger("binary-relevance").fit(*([row[name] for row in some_rows(40)] for name in ("text", "labels"))).save(plain)
     kept = tmp_path / "feedback.jsonl"
     FeedbackFile(kept).append([feedback_line({"text": "dog", "accepted": ["pets"]})])
-    sentence = "keeps no figures of the time of training to compare with"
+    sentence = "has no reference to compare with"
     for arguments, words in (
         ((tagger, tmp_path / "none.jsonl"), ["none.jsonl", "No such file"]),
         ((tagger, empty), ["holds no text"]),

@@ -127,10 +127,10 @@ def test_the_table_of_a_report_is_searched_and_sorted(page, pages):
 def test_the_page_on_drift_says_what_has_moved(page, pages):
     page.goto(pages["drift"].as_uri())
     lead = page.locator("#figures .lead").text_content()
-    assert re.fullmatch(r"Moved by more than chance: unknown words, .*acceptance\.", lead)
+    assert re.fullmatch(r"Drift: unknown words, .*acceptance\.", lead)
     rows = page.locator("#compared tbody tr")
-    assert rows.nth(0).locator("th").text_content() == "unknown words of a text"
-    assert rows.nth(0).locator("td").all_text_contents()[-1] == "moved"
+    assert rows.nth(0).locator("th").text_content() == "unknown words per text"
+    assert rows.nth(0).locator("td").all_text_contents()[-1] == "drift"
     assert HOSTILE in page.locator("#moved tbody th").all_text_contents()
     assert page.locator("#words-table tbody th").all_text_contents() == ["orbit", "rocket"]
     assert "0 were accepted" in page.locator("#answers .lead").text_content()

@@ -25,7 +25,7 @@ from tagwise.inspection.drift import _share_p
 
 
 def test_the_stability_index_in_closed_form():
-    # (9 + ½) / 10 of then and (4 + ½) / 10 of now are in the first bin.
+    # (9 + ½) / 10 of the reference and (4 + ½) / 10 of the recent rows are in the first bin.
     found = population_stability([9, 0], [4, 5])
     assert found == pytest.approx((0.45 - 0.95) * np.log(0.45 / 0.95) + (0.55 - 0.05) * np.log(0.55 / 0.05))
     assert population_stability([3, 7, 0], [3, 7, 0]) == 0
@@ -136,9 +136,9 @@ def test_a_profile_counts_rows():
 def test_profiles_that_cannot_be_compared_are_refused():
     rng = np.random.default_rng(3)
     one = drawn(rng, 50, np.full(4, 0.2))
-    with pytest.raises(InvalidInputError, match="4 labels and recent of 5"):
+    with pytest.raises(InvalidInputError, match="4 labels and recent has 5"):
         compare_profiles(one, drawn(rng, 50, np.full(5, 0.2)))
-    with pytest.raises(InvalidInputError, match="other bins of scores"):
+    with pytest.raises(InvalidInputError, match="different score bins"):
         compare_profiles(one, drawn(rng, 50, np.full(4, 0.2), edges=(0.0, 1.0)))
     X = sp.csr_matrix(np.eye(3, dtype=np.float32))
     model = BinaryRelevance().fit(X, np.eye(3))

@@ -70,7 +70,7 @@ def test_a_fit_forgets_the_reference(sample):
     assert tagger.reference_.rows == 200
     tagger.fit(texts[:200], tags[:200])
     assert tagger.reference_ is None
-    with pytest.raises(InvalidInputError, match="keeps no figures of the time of training"):
+    with pytest.raises(InvalidInputError, match="has no reference to compare with"):
         tagger.drift(texts)
     with pytest.raises(NotFittedError):
         Tagger().drift(texts)

@@ -1,4 +1,4 @@
-"""``tagwise drift``: whether recent texts are still like those of the time of training."""
+"""``tagwise drift``: comparison of recent texts with reference texts from the time of training."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _MOST_LISTED = 1000
     "file",
     option(
         "--reference FILE",
-        "Texts of the time of training that it was not trained on, read like FILE [default: what the folder keeps of "
-        "the rows of train --validation].",
+        "Texts to compare with: from the time of training, but not trained on; read like FILE [default: the counts of "
+        "the rows of train --validation, kept in the folder].",
     ),
     option(
         "--feedback FILE.jsonl",
-        "Answers recorded by tagwise serve: are as many suggestions accepted as probabilities say?",
+        "Answers recorded by tagwise serve: compare the share of accepted suggestions with their probabilities.",
     ),
     "--feedback-tagger",
-    option("--report FILE.html", "Also write the comparison as one HTML file. Needs the extra plots."),
+    option("--report FILE.html", "Also write the comparison as an HTML file. Needs the extra plots."),
     "--json",
     TEXTS,
     examples=(
@@ -45,11 +45,12 @@ _MOST_LISTED = 1000
     ),
 )
 def command(given: Given) -> None:
-    """Compare the recent texts of FILE with those of the time when MODEL was trained.
+    """Compare the recent texts of FILE with texts from the time when MODEL was trained.
 
-    Compared are the share of unknown words, the best score of each text, and how often each tag is among the first five
-    suggestions; with --feedback, also how many suggestions are accepted. A difference counts where it is more than
-    chance, at the level of 5%, adjusted for the number of tags.
+    The comparison covers the share of unknown words, texts without known words, the best score of each text, and how
+    often each tag is among the first five suggestions; with --feedback, also the share of accepted suggestions. A
+    difference counts as drift if it is significant at the 5% level, adjusted for the number of tags; unknown words must
+    also differ by at least one point, and best scores have a stability index of at least 0.1.
     """
     model, file, reference, report = given.model, given.file, given.reference, given.report
     if report is not None:
@@ -62,7 +63,7 @@ def command(given: Given) -> None:
             "out."
         )
     if reference is None and tagger.reference_ is None:
-        tagger.drift([])  # says why, before files are read
+        tagger.drift([])  # raises before any file is read
     then = None if reference is None else read_texts(reference, given)[0]
     texts, ids = read_texts(file, given)
     with ProgressBar(f"comparing {counted(len(texts), 'text')}", None):
@@ -70,11 +71,11 @@ def command(given: Given) -> None:
     if answers is not None:
         found = _with_answers(tagger, found, texts, ids, answers)
     unknown = tagger.unknown_words(texts)
-    # A word of a single text is a name or a slip of the pen more often than news.
+    # A word of a single text is usually a name or a typo.
     unknown = [(word, n_texts) for word, n_texts in unknown if n_texts > 1]
     if report is not None:
-        title = f"Tagger “{Path(model).absolute().name}”: then and now"
-        source = f"{file}, compared with {reference or 'validation rows of the training'}"
+        title = f"Tagger “{Path(model).absolute().name}”: drift"
+        source = f"{file}, compared with {reference or 'validation rows'}"
         tags = [tagger.title(tag) for tag in tagger.tags_]
         write_drift_report(found, report, tags=tags, unknown_words=unknown, title=title, source=source)
         echo_err(f"Report written to {report}.")
@@ -85,7 +86,7 @@ def command(given: Given) -> None:
 
 
 def _with_answers(tagger: Tagger, found: Drift, texts: list[str], ids: list[str | None], answers: Feedback) -> Drift:
-    """Add how many of the answered suggestions were accepted: those on the recent texts, and on texts of their own."""
+    """Add the acceptance of answered suggestions, on the recent texts and on texts that only the feedback holds."""
     table, mine = answered_rows(texts, ids, answers), set(tagger.tags_)
     known = [row or [] for row in table.known or []]
     if new := {tag for row in known for tag in row} - mine:
@@ -132,9 +133,10 @@ def _as_values(tagger: Tagger, found: Drift, unknown: list[tuple[str, int]]) -> 
 
 def _show(tagger: Tagger, found: Drift, unknown: list[tuple[str, int]]) -> None:
     then, now, figures = found.reference, found.recent, compared_figures(found)
-    rows = [[one.name, one.then, one.now, p_value(one.p), "moved" if one.moved else ""] for one in figures]
-    title = f"{counted(now.rows, 'recent text')}, compared with {then.rows:,} of the time of training"
-    show_table(title, ["", "then", "now", "p", ""], rows)
+    kinds = ["drift" if one.moved else "small" if one.small else "" for one in figures]
+    rows = [[one.name, one.then, one.now, p_value(one.p), kind] for one, kind in zip(figures, kinds)]
+    title = f"{counted(now.rows, 'recent text')}, compared with {counted(then.rows, 'reference text')}"
+    show_table(title, ["", "reference", "recent", "p", ""], rows)
     moved = found.moved_labels(LEVEL).tolist()
     if moved:
         lines = [
@@ -147,13 +149,13 @@ def _show(tagger: Tagger, found: Drift, unknown: list[tuple[str, int]]) -> None:
             for label in moved[:_MOST_SHOWN]
         ]
         show()
-        show_table("Tags that are suggested more or less often", ["tag", "then", "now", "index", "q"], lines)
+        show_table("Tags suggested more or less often", ["tag", "reference", "recent", "index", "q"], lines)
         if len(moved) > _MOST_SHOWN:
             show(f"… and {len(moved) - _MOST_SHOWN:,} more, in --json and --report.")
     if unknown and found.unknown_p <= LEVEL and now.unknown_mean > then.unknown_mean:
         show()
         words = ", ".join(f"{word} ({n_texts:,})" for word, n_texts in unknown[:_MOST_SHOWN])
-        show(f"Words that training did not see, and in how many texts: {words}.")
+        show(f"Words not seen in training (number of texts): {words}.")
     show()
-    advice = " If it matters, train again with recent rows." if any(one.moved for one in figures) else ""
+    advice = " If it matters, retrain with recent rows." if any(one.moved for one in figures) else ""
     show(verdict(found) + advice)

@@ -28,7 +28,7 @@ VERBS = {
     "tune": "Search for good settings of a model.",
     "explain": "Show which words of a text speak for a tag.",
     "ask": "Choose the questions whose answers teach a tagger most.",
-    "drift": "Compare recent texts with those of the time of training.",
+    "drift": "Compare recent texts with texts from the time of training.",
     "serve": "Serve taggers over HTTP, with a page to try them on.",
     "inspect": "Show what is in a model folder, or all about a tag.",
     "labels": "Remove, rename or merge the tags of a model folder.",

@@ -1,4 +1,4 @@
-"""Looking into fitted models: why a label, which scores are high enough, how probable; what to ask, what has moved.
+"""Looking into fitted models: why a label, which scores are high enough, how probable; what to ask, and drift.
 
 - Explanations need a model with linear scores: weights and an intercept per label.
 - Calibration, thresholds and reliability need nothing but the arrays of ``predict_topk`` for rows with known labels.

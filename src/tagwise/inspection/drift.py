@@ -1,16 +1,16 @@
-r"""Whether recent rows are still like those of the time of training: counts of both, compared.
+r"""Comparison of recent rows with reference rows from the time of training, by counts of both.
 
-A :class:`Profile` holds what a model makes of some rows as a few counts: how many words it does not know, the best
-score of each row in ten bins, and in how many rows each label is among the first five suggestions. Two profiles are
+A :class:`Profile` summarises a model's answers to some rows in a few counts: its unknown words, the best score of each
+row in ten bins, and for each label the number of rows where it is among the first five suggestions. Two profiles are
 compared by the population stability index
 
 .. math:: \mathrm{PSI} = \sum_b (r_b - t_b) \ln \frac{r_b}{t_b}
 
-of the shares t of the reference and r of the recent rows in the bins b, where every bin counts half a row more than it
-has, so that none is empty. Up to 0.1 is usually called stable, above 0.25 a shift. A large index of a few rows may be
-chance, so each comparison also has a p-value. Those of the labels, which are many, are adjusted: of the labels that are
-found to have moved at level α, a share of at most α has not, on average (Benjamini and Hochberg, "Controlling the false
-discovery rate", J. R. Stat. Soc. B 57, 1995).
+of the shares t of the reference and r of the recent rows in the bins b, where half a row is added to every bin, so
+that none is empty. Up to 0.1 is usually called stable, above 0.25 a shift. With few rows, a large
+index may be chance, so each comparison also has a p-value. Those of the labels are adjusted for their number: of the
+labels reported at level α, on average a share of at most α are false alarms (Benjamini and Hochberg, "Controlling the
+false discovery rate", J. R. Stat. Soc. B 57, 1995).
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class Profile:
     rows : int
         n.
     empty_rows : int
-        Rows without any sparse feature: texts without a word that training saw.
+        Number of rows without any sparse feature: texts without known words.
     unknown_mean, unknown_variance : float
-        Of the share of its words that a row's text has and training did not see; NaN where nobody counted.
+        Mean and variance of the share of unknown words per text; NaN if not counted.
     score_edges : float64 array (B − 1,)
         Borders of the bins of the best score of each row, in increasing order: deciles of the reference.
     score_counts : int64 array (B,)
-        Rows in each bin; a score that equals an edge is in the upper one.
+        Rows in each bin; a score equal to an edge falls into the upper one.
     label_counts : int64 array (L,)
         Number of rows in which each label is among the first five suggestions.
     """
@@ -75,7 +75,7 @@ class Profile:
 
     @classmethod
     def from_parts(cls, values: Any, n_labels: int) -> Profile:
-        """The profile that a folder describes; ValueError or TypeError if it is none of ``n_labels`` labels."""
+        """The profile stored in a folder; ValueError or TypeError if it is not a profile of ``n_labels`` labels."""
         found = cls(**values)
         arrays = {name: values[name] for name in _ARRAYS}
         _ARRAYS.check(arrays, {"L": n_labels})
@@ -100,15 +100,15 @@ def profile_of(
     ----------
     model : fitted model
     X : CSR or array (n, d)
-        Rows that it was not fitted on: of others it is surer.
+        Rows that the model was not fitted on: its scores on training rows are too high.
     unknown_shares : float array (n,), optional
-        Of the words of each row, the share that training did not see; NaN for rows without words.
+        Share of unknown words in each row; NaN for rows without words.
     edges : float64 array (B − 1,), optional
         ``score_edges`` of the profile that this one will be compared with. By default deciles of these rows.
 
     Notes
     -----
-    Time that of ``predict_topk`` with five labels; memory O(5·n + L).
+    Time as for ``predict_topk`` with five labels; memory O(5·n + L).
     """
     features = model.fitted_features(X)
     n_rows = features.shape[0]
@@ -135,21 +135,21 @@ def profile_of(
 
 @dataclass(frozen=True, eq=False)
 class Drift:
-    """Differences between recent rows and those of a reference. P-values are two-sided.
+    """Differences between recent rows and reference rows. P-values are two-sided.
 
     Attributes
     ----------
     reference, recent : Profile
     unknown_p : float
-        Of the same mean share of unknown words; NaN where nobody counted.
+        P-value of the difference in the mean share of unknown words; NaN if not counted.
     empty_p : float
-        Of the same share of rows without any feature.
+        P-value of the difference in the share of rows without any feature.
     score_psi, score_p : float
-        Of the same distribution of the best scores.
+        Stability index of the best scores, and p-value of the difference between their distributions.
     label_psi, label_p, label_q : float64 arrays (L,)
-        Of the same share of rows that each label is suggested for; q is p adjusted for the number of labels.
+        The same for the share of rows that each label is suggested for; q is p adjusted for the number of labels.
     answers : ReliabilityBins or None
-        Stated probabilities of answered suggestions and the share that was accepted, where there are answers.
+        Stated probabilities of answered suggestions and the share accepted, if there are answers.
     """
 
     reference: Profile
@@ -164,7 +164,7 @@ class Drift:
     answers: ReliabilityBins | None = None
 
     def moved_labels(self, level: float = 0.05) -> np.ndarray:
-        """The labels whose q is at most ``level``, those with the largest index first."""
+        """Labels with q of at most ``level``, largest index first."""
         moved = np.flatnonzero(self.label_q <= level)
         return moved[np.lexsort((moved, -self.label_psi[moved]))]
 
@@ -180,37 +180,37 @@ class Drift:
 
     @property
     def expected(self) -> float:
-        """Number that would be accepted if probabilities held; NaN without answers."""
+        """Number of acceptances that the probabilities predict; NaN without answers."""
         return float("nan") if self.answers is None else self.answers.total(self.answers.predicted)
 
     @property
     def answers_p(self) -> float:
-        """P-value of answers that agree with probabilities: a sum of independent draws as a normal; NaN without any."""
+        """P-value of ``accepted`` against ``expected``, by a normal approximation; NaN without answers."""
         if self.answers is None:
             return float("nan")
         stated = self.answers.predicted
         return _normal_p(self.accepted - self.expected, self.answers.total(stated * (1 - stated)))
 
     def with_answers(self, answers: ReliabilityBins) -> Drift:
-        """The same, with stated probabilities and shares of accepted suggestions (``Tagger.reliability``)."""
+        """A copy with the reliability of answered suggestions (``Tagger.reliability``)."""
         return replace(self, answers=answers)
 
 
 def compare_profiles(reference: Profile, recent: Profile) -> Drift:
-    """Compare recent rows with those of the reference.
+    """Compare recent rows with reference rows.
 
-    The mean share of unknown words is compared by Welch's test, since words of one text come together; rows without
-    features and labels by the exact test of two shares (the hypergeometric tail, doubled), which holds for the rarest
-    labels; the bins of scores by the χ² test. All take rows to be independent: of rows that repeat each other, p-values
-    are too small.
+    The mean share of unknown words is compared by Welch's test over texts, since words of one text are not
+    independent; rows without features, and labels, by the exact test of two shares (the hypergeometric tail, doubled),
+    which is valid for the rarest labels too; the bins of scores by the χ² test. All tests assume independent rows:
+    duplicates make p-values too small.
     """
     if len(reference.label_counts) != len(recent.label_counts):
         raise InvalidInputError(
-            f"reference is of {len(reference.label_counts):,} labels and recent of {len(recent.label_counts):,}; make "
+            f"reference has {len(reference.label_counts):,} labels and recent has {len(recent.label_counts):,}; make "
             "both with the same model."
         )
     if not np.array_equal(reference.score_edges, recent.score_edges):
-        raise InvalidInputError("recent has other bins of scores than reference; pass edges=reference.score_edges.")
+        raise InvalidInputError("recent and reference have different score bins; pass edges=reference.score_edges.")
     spread = reference.unknown_variance / reference.rows + recent.unknown_variance / recent.rows
     label_p = _share_p(reference.label_counts, reference.rows, recent.label_counts, recent.rows)
     counts = np.stack([reference.label_counts, recent.label_counts])
@@ -231,21 +231,21 @@ def compare_profiles(reference: Profile, recent: Profile) -> Drift:
 def population_stability(reference: Any, recent: Any) -> Any:
     r"""The population stability index :math:`\sum_b (r_b - t_b) \ln (r_b / t_b)` of counts in bins.
 
-    Both are arrays (…, B) of the same bins, each of which gets half a count more. The result (…) is at least 0, and 0
-    where all shares are the same.
+    Both are arrays (…, B) over the same bins; half a count is added to each bin. The result (…) is at least 0, and 0
+    if all shares are equal.
     """
     shares = []
     for counts, name in ((reference, "reference"), (recent, "recent")):
         found = np.asarray(counts, dtype=np.float64)
         if not found.ndim or found.shape != np.shape(reference) or not (np.isfinite(found) & (found >= 0)).all():
-            raise InvalidInputError(f"{name} must hold counts of at least 0 in the same bins as the other.")
+            raise InvalidInputError(f"{name} must hold counts of at least 0, in the same bins as the other argument.")
         shares.append((found + 0.5) / (found + 0.5).sum(axis=-1, keepdims=True))
     t, r = shares
     return ((r - t) * np.log(r / t)).sum(axis=-1)
 
 
 def benjamini_hochberg(p_values: Any) -> np.ndarray:
-    """Adjusted p-values q (Benjamini and Hochberg): those at most α are of a list with a false share of α at most.
+    """Adjusted p-values q (Benjamini and Hochberg): selecting q ≤ α keeps the false discovery rate at α or below.
 
     ``q[i]`` is the smallest p[j]·m / rank(j) over p[j] ≥ p[i] of the m values.
     """
@@ -260,7 +260,7 @@ def benjamini_hochberg(p_values: Any) -> np.ndarray:
 
 
 def _share_p(hits: Any, n_rows: int, recent_hits: Any, n_recent: int) -> np.ndarray:
-    """The exact two-sided test that two shares are the same: the smaller tail, doubled."""
+    """P-value of the exact two-sided test of two shares: the smaller tail, doubled."""
     from scipy.stats import hypergeom
 
     total = np.asarray(hits) + np.asarray(recent_hits)

@@ -1,7 +1,7 @@
 """Plots and pages about fitted taggers; they need matplotlib and jinja2 (``pip install 'tagwise[plots]'``).
 
 :func:`gather_findings` measures a tagger, :func:`write_report` turns the findings into one HTML file.
-:func:`write_drift_report` writes one on how far recent texts are from those of the time of training.
+:func:`write_drift_report` writes one that compares recent texts with reference texts.
 """
 
 from tagwise.reports.comparison import ComparedModel, Comparison

@@ -1,4 +1,4 @@
-"""Drift since training: the comparison as lines for people, and as one self-contained HTML file."""
+"""Drift since training: the comparison as a table with a verdict, and as a self-contained HTML report."""
 
 from __future__ import annotations
 
@@ -10,40 +10,47 @@ import numpy as np
 
 from tagwise.inspection.drift import Drift
 from tagwise.progress import counted
-from tagwise.reports.pages import percent, write_page
+from tagwise.reports.pages import p_value, percent, write_page
 
 LEVEL = 0.05
-"""P-values up to this are said to be more than chance."""
-# Of many texts, every trifle is certain: a stability index, and a gap between two shares, must be large too.
+"""Significance level: differences with larger p-values do not count as drift."""
+# With many texts, trivial differences are significant too: the stability index, or the gap between shares, must be
+# large as well.
 _SHIFT, _GAP = 0.1, 0.01
 _MOST_TAGS, _MOST_WORDS = 200, 60
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One figure, then and now."""
+    """One figure of the reference and of the recent texts."""
 
     name: str
     then: str
     now: str
     p: float  # NaN where there is none
-    moved: str  # what has moved, in words; empty where nothing has
+    moved: str  # name of the drift in the verdict; empty if there is none
+    small: str = ""  # why a significant difference does not count as drift; empty otherwise
 
 
 def compared_figures(drift: Drift) -> list[Compared]:
-    """The figures of the whole comparison; answers where there are some."""
+    """Figures of the whole comparison; acceptance only if there are answers."""
     then, now = drift.reference, drift.recent
     figures = []
     if not np.isnan(drift.unknown_p):
         gap = abs(now.unknown_mean - then.unknown_mean)
-        words = "unknown words" if drift.unknown_p <= LEVEL and gap >= _GAP else ""
+        differs, large = drift.unknown_p <= LEVEL, gap >= _GAP
+        words = "unknown words" if differs and large else ""
+        small = f"Unknown words differ ({_p(drift.unknown_p)}), but by less than one point." if differs and not large else ""
         before, after = (f"{percent(one.unknown_mean)}%" for one in (then, now))
-        figures.append(Compared("unknown words of a text", before, after, drift.unknown_p, words))
-    empty = "texts without a known word" if drift.empty_p <= LEVEL else ""
+        figures.append(Compared("unknown words per text", before, after, drift.unknown_p, words, small))
+    empty = "texts without known words" if drift.empty_p <= LEVEL else ""
     before, after = (f"{percent(one.empty_rows / one.rows)}%" for one in (then, now))
-    figures.append(Compared("texts without a known word", before, after, drift.empty_p, empty))
-    scores = "scores" if drift.score_p <= LEVEL and drift.score_psi >= _SHIFT else ""
-    figures.append(Compared("best scores: stability index", "–", f"{drift.score_psi:.3f}", drift.score_p, scores))
+    figures.append(Compared("texts without known words", before, after, drift.empty_p, empty))
+    differs, large = drift.score_p <= LEVEL, drift.score_psi >= _SHIFT
+    scores = "scores" if differs and large else ""
+    small = f"Best scores differ ({_p(drift.score_p)}), but the stability index is below {_SHIFT}."
+    index, small = f"{drift.score_psi:.3f}", small if differs and not large else ""
+    figures.append(Compared("best scores: stability index", "–", index, drift.score_p, scores, small))
     moved, n_tags = len(drift.moved_labels(LEVEL)), len(drift.label_q)
     tags = counted(moved, "tag") if moved else ""
     figures.append(Compared("tags suggested more or less often", "–", f"{moved:,} of {n_tags:,}", float("nan"), tags))
@@ -56,9 +63,19 @@ def compared_figures(drift: Drift) -> list[Compared]:
 
 
 def verdict(drift: Drift) -> str:
-    """One sentence on the whole."""
-    moved = [one.moved for one in compared_figures(drift) if one.moved]
-    return f"Moved by more than chance: {', '.join(moved)}." if moved else "Nothing has moved by more than chance."
+    """The figures that have drifted, and why other significant differences do not count."""
+    figures = compared_figures(drift)
+    moved, small = ([text for text in texts if text] for texts in zip(*((one.moved, one.small) for one in figures)))
+    if moved:
+        found = f"Drift: {', '.join(moved)}."
+    else:
+        found = "No substantial drift." if small else f"No drift: no difference is significant (p ≤ {LEVEL})."
+    return " ".join([found, *small])
+
+
+def _p(p: float) -> str:
+    shown = p_value(p)
+    return f"p {shown}" if shown.startswith("<") else f"p = {shown}"
 
 
 def write_drift_report(
@@ -70,7 +87,7 @@ def write_drift_report(
     title: str = "Drift",
     source: str = "",
 ) -> None:
-    """Write how far recent texts are from those of the time of training, as one self-contained HTML file.
+    """Write the comparison of recent texts with the reference as a self-contained HTML file.
 
     Parameters
     ----------
@@ -81,9 +98,10 @@ def write_drift_report(
     tags : sequence of str
         Names of the labels.
     unknown_words : sequence of (str, int)
-        Words that training did not see, and in how many recent texts each is; from ``Tagger.unknown_words``.
+        Words not seen in training, each with the number of recent texts that contain it; from
+        ``Tagger.unknown_words``.
     title, source : str
-        The heading, and what was compared.
+        Heading, and a line that names the texts compared.
 
     Raises
     ------

@@ -228,14 +228,14 @@ def draw_reliability(axes: Any, bins: ReliabilityBins) -> None:
     _legend(axes)
 
 
-@_plot("scores", "Share of texts by their best score, then and now")
+@_plot("scores", "Share of texts by best score: reference and recent")
 def draw_score_bins(axes: Any, then: np.ndarray, now: np.ndarray) -> None:
     """Shares of texts in the bins of their best score; bins are tenths of the texts of the reference."""
     places = np.arange(len(then))
-    for number, (name, shares) in enumerate((("then", then), ("now", now))):
+    for number, (name, shares) in enumerate((("reference", then), ("recent", now))):
         axes.bar(places + (number - 0.5) * 0.4, 100 * shares, width=0.38, color=_SERIES[number], label=name)
     axes.set_xticks(places, [str(place + 1) for place in places])
-    axes.set(xlabel="tenths of the texts of then, by their best score", ylabel="texts, %")
+    axes.set(xlabel="tenths of the reference texts, by best score", ylabel="texts, %")
     axes.grid(axis="x", visible=False)
     _legend(axes)
 

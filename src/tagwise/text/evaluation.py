@@ -305,52 +305,52 @@ class MeasuredTagger(BaseEstimator):
         )
 
     def drift(self, texts: Iterable[str], *, reference: Profile | None = None) -> Drift:
-        """Whether recent texts are still like those of the time of training (:mod:`tagwise.inspection.drift`).
+        """Compare recent texts with texts from the time of training (:mod:`tagwise.inspection.drift`).
 
         Parameters
         ----------
         texts : list of str
-            Recent ones.
+            Recent texts.
         reference : Profile, optional
             :meth:`profile` of texts to compare with, which the tagger was not fitted on. By default ``reference_``,
-            that of the rows of :meth:`calibrate`.
+            the profile of the rows of :meth:`calibrate`.
 
         Returns
         -------
         Drift
             Labels are the tags in the order of ``tags_``. ``with_answers(tagger.reliability(texts, accepted, known))``
-            adds what people accepted.
+            adds the acceptance of suggestions.
 
         Notes
         -----
-        Time that of suggestions; memory that of the texts and their features.
+        Time as for suggestions; memory for the texts and their features.
         """
         self._require_fitted()
         reference = self.reference_ if reference is None else reference
         if reference is None:
             raise InvalidInputError(
-                "this tagger keeps no figures of the time of training to compare with: it was trained without "
-                "validation rows, or has been updated since. Train with --validation (Tagger.calibrate), or name texts "
-                "of that time that it was not trained on: --reference FILE (reference=tagger.profile(texts))."
+                "this tagger has no reference to compare with: it was trained without validation rows, or has been "
+                "updated since. Train with --validation (Tagger.calibrate), or pass texts from the time of training "
+                "that it was not trained on: --reference FILE (reference=tagger.profile(texts))."
             )
         return compare_profiles(reference, self.profile(texts, edges=reference.score_edges))
 
     def unknown_words(self, texts: Iterable[str]) -> list[tuple[str, int]]:
-        """The words of texts that training did not see, and in how many texts each is; those of most texts first.
+        """Words not seen in training, each with its number of texts; most frequent first.
 
-        Empty where features are not words of tagwise's own.
+        Empty unless the features are tagwise's own words.
         """
         self._require_fitted()
         found = self._unknown_words(check_texts(texts))[1]
         return sorted(found.items(), key=lambda item: (-item[1], item[0]))
 
     def _unknown_words(self, texts: list[str]) -> tuple[np.ndarray | None, Counter[str]]:
-        """The share of unknown words of each text, and the words; None where features are others."""
+        """Share of unknown words in each text, and the words; None if the features are not tagwise's own words."""
         words = self.features_.words if isinstance(self.features_, EmbeddedFeatures) else self.features_
         return words.unknown_words(texts) if isinstance(words, TextFeatures) else (None, Counter())
 
     def validation_rows(self, texts: Iterable[str], tags: Any, known: Any = None) -> ValidationRows:
-        """Texts and their tags in the columns of this tagger: what all measures of it start from."""
+        """Texts and their tags in the columns of this tagger, for all measures."""
         self._require_fitted()
         rows = check_texts(texts)
         if not rows:
