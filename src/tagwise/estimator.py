@@ -1,4 +1,4 @@
-"""The estimator contract: what every model and baseline takes, answers, checks and saves.
+"""The estimator contract: input, output, checks and saving of every model and baseline.
 
 A model implements :meth:`MultiLabelModel._fit` and :meth:`MultiLabelModel._score_rows`, and names its fitted arrays.
 """
@@ -112,7 +112,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     """
 
     fields: ClassVar[Fields] = Fields()
-    """Fitted attributes: all that a loaded model needs beside those that every model has."""
+    """Fitted attributes that a loaded model needs, beside those of every model."""
     explained_score: ClassVar[str] = "the score"
     """Name of the sum of :meth:`label_weights`, if not the score itself."""
     _iteration_name: ClassVar[str] = "iteration"
@@ -148,21 +148,21 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         """Scores of some rows for all labels, dense; 0 or more means on. Called with blocks that fit into memory."""
 
     def _check_parameters(self) -> None:
-        """Raise for constructor arguments that cannot be used beyond what :mod:`tagwise.parameters` checks."""
+        """Raise for invalid constructor arguments that :mod:`tagwise.parameters` does not check."""
 
     def _reads_blocks(self) -> bool:
-        """Whether the model works on :class:`~tagwise.data.FeatureBlocks` as they are; others read them as CSR."""
+        """Whether the model reads :class:`~tagwise.data.FeatureBlocks` directly; others get CSR."""
         return False
 
     def _recognised(self, X: Features) -> Features:
-        """Features to fit, with dense columns at the end of a CSR matrix as a block; all alike in updatable models."""
+        """Features to fit, with trailing dense columns of a CSR matrix as a block, except in updatable models."""
         if not self._reads_blocks() or self.updatable or not sp.issparse(X):
             return X
         found = FeatureBlocks.recognised(X)
         return found if isinstance(found, FeatureBlocks) and found.sparse.shape[1] else X
 
     def _warm_start_arrays(self) -> dict[str, np.ndarray]:
-        """Arrays beside the data that a fit starts from, by name: those of the last fit, where it is a warm start."""
+        """Arrays beside the data that a fit starts from, by name: those of the last fit, for a warm start."""
         return {}
 
     def _fields(self) -> Fields:
@@ -173,15 +173,15 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         """Keep the training rows, in a model that is ``updatable``; called before :meth:`_fit`."""
 
     def _check_fitted(self) -> None:
-        """Raise ValueError where fitted attributes do not fit together in a way that their axes cannot say."""
+        """Raise ValueError if fitted attributes are inconsistent in ways that the checks of their axes miss."""
 
     def _build_prediction_cache(self) -> None:
-        """Derive from the fitted attributes what makes answers faster; called after a fit and after loading."""
+        """Precompute data that speeds up prediction; called after a fit and after loading."""
 
     def answers_without_blas(self, X: Features) -> bool:
         """Whether :meth:`_top_k` answers these few rows by compiled loops alone, none of which returns arrays.
 
-        Holding BLAS to one thread and interrupts back would take a good part of such an answer's microseconds.
+        Limiting BLAS to one thread and deferring interrupts would cost a good part of such an answer's microseconds.
         """
         return False
 
@@ -216,7 +216,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         return info_of(type(self)).probabilistic
 
     def _prepared(self, X: Features) -> Features:
-        """Rows as the model reads them: scaled to unit length where ``normalize`` says so, block by block."""
+        """Rows as the model reads them: scaled to unit length if ``normalize``, block by block."""
         threads = self._threads_for(X)
         return scaled_rows(X, normalize=self.normalize, dense_weight=self.dense_weight, n_threads=threads)
 
@@ -228,7 +228,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         """Block by block; models with factors override this with fused scoring.
 
         ``k`` is at most L. Scores that overflow must raise, as :func:`finite_scores` does: a label whose score is NaN
-        would be left out in silence.
+        would be silently left out.
         """
         hidden = [None if exclude is None else exclude[start:stop] for start, stop in self._row_blocks(X)]
         parts = [top_k_of_scores(scores, k, exclude=pairs) for scores, pairs in zip(self._score_blocks(X), hidden)]
@@ -258,29 +258,29 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : CSR or array (n, d), or FeatureBlocks
-            Features. float32 stays float32; other numbers become float64. Words and an embedding side by side are
-            :class:`~tagwise.data.FeatureBlocks`, or the list ``[CSR, array]``.
+            Features. float32 stays float32; other numbers become float64. Pass words and an embedding as
+            :class:`~tagwise.data.FeatureBlocks`, or as the list ``[CSR, array]``.
         Y : CSR or array (n, L)
             Labels, 0 or 1.
         observed : CSR or array (n, L), or Known, optional
             Which labels are known: entries stored in a sparse mask, non-zero entries of a dense one. A pair outside it
             never influences the fit, whatever Y says there; a pair inside that Y does not list is a known negative.
             None means that every label is known. ``Known(pairs, complete=rows)`` lists the pairs of some rows, and
-            rows of which everything is known.
+            rows that are completely known.
         sample_weight : array (n,), optional
-            How often each row counts in the objective: 2 is as good as having the row twice, and 0 as leaving it out.
-            For LEML, REML, BinaryRelevance and Cascade, whose objectives are sums over rows; other models refuse it.
+            Weight of each row in the objective: 2 is equivalent to having the row twice, and 0 to leaving it out.
+            Supported by LEML, REML, BinaryRelevance and Cascade, whose objectives are sums over rows.
         label_features : CSR, array or FeatureBlocks (L, d), optional
-            The features of each label's name, in the space of X: which are stored, or not 0, matters, not their values.
-            For Cascade: a row that has the features of a label's name is evidence for the label. Where X has a dense
-            block, names may have one: how near the row is to the name, by that block, is an opinion too. Zeros there
-            are no name.
+            Features of each label's name, in the space of X; only the non-zero pattern matters, not the values. For
+            Cascade: a row that has the features of a label's name is evidence for the label. If X has a dense block,
+            names may have one too: the similarity of row and name in that block is further evidence. An all-zero
+            dense row means that the label has no name.
         callback : callable(iteration, info), optional
             Called after every iteration; returning True stops the fit.
         checkpoint : Checkpoint, optional
-            Where the fit keeps its state while it runs. If it holds the state of an earlier run of the same fit (data,
+            Where the fit saves its state while it runs. If it holds the state of an earlier run of the same fit (data,
             parameters and version), the fit resumes there and ends with the same bits as an uninterrupted one.
-            Models whose fit is one step, or a few quick ones, start anew; docs/checkpoints.md says which resume.
+            Models whose fit is one step, or a few quick ones, start over; docs/checkpoints.md lists those that resume.
 
         Returns
         -------
@@ -302,7 +302,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         return self
 
     def _learn(self, problem: Problem, callback: Callback | None = None, checkpoint: Checkpoint | None = None) -> None:
-        """Learn from checked data, with progress and a checkpoint, and complete the model."""
+        """Fit to checked data, with progress and a checkpoint, and complete the model."""
         if self.updatable:
             self._keep_all(problem)
         opened = None
@@ -339,9 +339,9 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         self._complete_fit(progress)
 
     def _take_data(self, X: Any, Y: Any, observed: Any, sample_weight: Any, label_features: Any) -> Problem:
-        """Check the data of a fit, and remember its sizes and types; a full mask is treated as None.
+        """Check the data of a fit, and record its sizes and types; a full mask is treated as None.
 
-        Rows that weigh 0 are left out.
+        Rows of weight 0 are left out.
         """
         features = self._recognised(check_features(X, blocks=True))
         self.n_dense_features_in_ = features.n_dense if isinstance(features, FeatureBlocks) else 0
@@ -353,7 +353,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         check_memory(features.shape[1], labels.shape[1], rank, features.dtype.itemsize)
         if sample_weight is not None and not info_of(type(self)).weighs_rows:
             raise InvalidInputError(
-                f"sample_weight: {type(self).__name__} does not weigh rows. Leave sample_weight out, or use "
+                f"sample_weight: {type(self).__name__} does not support row weights. Leave sample_weight out, or use "
                 f"{listed('weighs_rows')}."
             )
         weights = None if sample_weight is None else check_sample_weight(sample_weight, features.shape[0])
@@ -365,15 +365,15 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             problem = replace(problem, row_weight=None)
         if problem.known is not None and not info_of(type(self)).learns_from_mask:
             raise InvalidInputError(
-                f"observed: {type(self).__name__} has no notion of unknown labels. Leave observed out, and all that Y "
-                f"does not list counts as off; or use {listed('learns_from_mask')}, which take masks."
+                f"observed: {type(self).__name__} does not support unknown labels. Leave observed out, so that "
+                f"unlisted labels count as off; or use {listed('learns_from_mask')}."
             )
         self._output_format = format_of(Y)
         self._take_label_count(labels.shape[1])
         return problem
 
     def _checked_label_features(self, label_features: Any, n_labels: int, label: str = "label") -> Features | None:
-        """Features of the names of so many labels, in the space of X."""
+        """Checked features of the names of ``n_labels`` labels, in the space of X."""
         if label_features is None:
             return None
         if not info_of(type(self)).learns_from_names:
@@ -387,8 +387,8 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             )
         if isinstance(names, FeatureBlocks) and names.n_dense != self.n_dense_features_in_:
             raise InvalidInputError(
-                f"label_features has {names.n_dense} dense features, and X {self.n_dense_features_in_}; names and rows "
-                "must be embedded alike."
+                f"label_features has {names.n_dense} dense features, and X has {self.n_dense_features_in_}; use the "
+                "same embedding for names and rows."
             )
         return names
 
@@ -398,7 +398,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         self.label_names_: list[str] | None = None
 
     def _complete_fit(self, progress: FitProgress) -> None:
-        """Refuse arrays that overflowed, and keep the history."""
+        """Raise if arrays overflowed; store the history."""
         if self._fields().overflow(self):
             raise InvalidInputError(OVERFLOW)
         self._take_history(list(progress.history))
@@ -411,7 +411,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     # ------------------------------------------------------------------ predict
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Scores of all labels, n×L and dense: meant for few labels; see :meth:`predict_topk` for many.
+        """Scores of all labels, dense (n×L): meant for few labels; see :meth:`predict_topk` for many.
 
         A score of 0 or more means that the label is on, as everywhere in scikit-learn.
         """
@@ -430,18 +430,18 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         k : int
             Number of labels. May exceed those of the model, by up to 1,000.
         exclude : CSR (n, L), optional
-            Stored pairs are never returned: labels that a row has already, say.
+            Stored pairs are never returned, such as labels that a row already has.
         optimise : {"precision", "recall", "psp", "macro_f1"}, optional
             Choose the k labels that maximise the expectation of this metric at k (:mod:`tagwise.metrics.purposes`), for
             models whose scores are probabilities: :class:`~tagwise.Cascade`. None: the k best scores, which is also
-            ``"precision"``. ``"macro_f1"`` chooses for all rows of X together: ask about all rows that are to be
-            measured at once, and in the same order for the same answer.
+            ``"precision"``. ``"macro_f1"`` chooses for all rows of X together: pass all rows of an evaluation at
+            once; the result depends on their order.
 
         Returns
         -------
         labels : int array (n, k)
-            Best first, equal scores in the order of their ids, -1 where there are no more labels. The order is that of
-            the scores whatever the purpose, so the first labels of k are not those chosen for a smaller k.
+            Best first, equal scores in the order of their ids, -1 where there are no more labels. Labels
+            are ordered by score even with ``optimise``, so the first labels are not those chosen for a smaller k.
         scores : float array (n, k)
             -inf where the label is -1.
 
@@ -473,7 +473,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         return padded_answers(labels, scores, k)
 
     def predict(self, X: Any) -> Any:
-        """0/1 labels in the type that Y had at fit: CSR in, CSR out; array in, array of the same dtype out."""
+        """0/1 labels in the format that Y had at fit: CSR in, CSR out; array in, array of the same dtype out."""
         features = self.fitted_features(X)
         indices, sizes = [], [np.zeros(1, dtype=np.int64)]
         with computing():
@@ -484,10 +484,10 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         return ones_in_format(columns, indptr, (features.shape[0], self.n_labels_), self._output_format)
 
     def predict_proba(self, X: Any, k: int = DEFAULT_K, *, dense: bool | None = None) -> Any:
-        """Probabilities of labels to be on.
+        """Probabilities that labels are on.
 
-        Those of :class:`~tagwise.Cascade` are calibrated. Other models turn their scores s into numbers between 0 and 1
-        that rank labels alike, ½ at the border between off and on: s + ½ where scores estimate 0/1 labels (squared
+        Those of :class:`~tagwise.Cascade` are calibrated. Other models map their scores s to numbers between 0 and 1
+        with the same ranking, and ½ at the border between off and on: s + ½ where scores estimate 0/1 labels (squared
         loss, shares of votes), 1 / (1 + e^{−s}) for logistic loss and WSABIE, ½(s + 1) for hinge losses, bent below
         0.0001 and above 0.9999 to stay within. :meth:`tagwise.Tagger.calibrate` calibrates them for texts, and
         :func:`tagwise.inspection.fit_calibration` for matrices.
@@ -496,9 +496,9 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         ----------
         X : CSR or array (n, d)
         k : int
-            Number of labels per row that have a probability where the result is sparse.
+            Number of labels per row that have a probability, if the result is sparse.
         dense : bool, optional
-            True: all labels, as an array. False: the k best, as CSR. None: dense where Y was an array at fit.
+            True: all labels, as an array. False: the k best, as CSR. None: dense if Y was an array at fit.
 
         Returns
         -------
@@ -518,19 +518,19 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     # ------------------------------------------------------------------ measure
 
     def score(self, X: Any, y: Any) -> float:
-        """nDCG@5 (:func:`tagwise.metrics.ndcg_at_k`) of the ranking of labels: what searches for parameters maximise.
+        """nDCG@5 (:func:`tagwise.metrics.ndcg_at_k`) of the ranking of labels, as parameter searches maximise it.
 
-        For other metrics, give one of :func:`tagwise.metrics.scorer` as ``scoring``.
+        For other metrics, pass one of :func:`tagwise.metrics.scorer` as ``scoring``.
         """
         return ndcg_at_k(*self.truth_and_ranking(X, y, 5), 5)
 
     def truth_and_ranking(self, X: Any, Y: Any, k: int) -> tuple[sp.csr_matrix, np.ndarray]:
-        """The true labels (n, L) and the k best labels of each row (n, k): what ranking metrics compare."""
+        """The true labels (n, L) and the k best labels of each row (n, k), for ranking metrics."""
         self._require_fitted()
         return check_labels(Y, n_labels=self.n_labels_), self.predict_topk(X, min(k, self.n_labels_))[0]
 
     def truth_and_decisions(self, X: Any, Y: Any) -> tuple[sp.csr_matrix, sp.csr_matrix]:
-        """The true labels and the predicted ones, both 0/1 (n, L): what set-wise metrics compare."""
+        """The true and the predicted labels, both 0/1 (n, L), for set-wise metrics."""
         self._require_fitted()
         return check_labels(Y, n_labels=self.n_labels_), check_labels(self.predict(X))
 
@@ -540,8 +540,8 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     def coef_(self) -> np.ndarray:
         """Weights of all labels (L, d), as in scikit-learn: scores are ``scored_rows(X) @ coef_.T + intercept_``.
 
-        Made anew at each call, L·d numbers: :meth:`label_weights` gives those of some labels. Models whose scores are
-        not linear have none.
+        Computed at each call, L·d numbers: use :meth:`label_weights` for some of the labels. Models whose scores are
+        not linear do not have this attribute.
         """
         if not self.__sklearn_is_fitted__() or type(self).explained_score != MultiLabelModel.explained_score:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute 'coef_'")
@@ -561,7 +561,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             weights = self._label_weights(self._checked_ids(labels))
         dense = weights if isinstance(weights, np.ndarray) else weights.toarray()
         if not np.isfinite(dense).all():
-            raise InvalidInputError("labels: the weights of these labels overflow; numbers of the model are too large.")
+            raise InvalidInputError("labels: the weights of these labels overflow; the model holds too large numbers.")
         return dense
 
     @deferred_interrupts()
@@ -582,25 +582,25 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
 
     @deferred_interrupts()
     def scored_rows(self, X: Any) -> Features:
-        """The rows that :meth:`label_weights` apply to: X, checked, and scaled to unit length if the model does so."""
+        """The rows that :meth:`label_weights` apply to: X, checked, and scaled as the model does."""
         return self._prepared(self.fitted_features(X))
 
     # ------------------------------------------------------------------ after the fit (tagwise.models.updating)
 
     def add_labels(self, X: Any, Y_new: Any, observed: Any = None) -> Any:
-        """Learn labels beside those of the fit, where a model can."""
+        """Learn further labels; only updatable models support it."""
         raise self._not_updatable("add_labels")
 
     def remove_labels(self, labels: Any) -> Any:
-        """Forget labels, where a model can."""
+        """Remove labels; only updatable models support it."""
         raise self._not_updatable("remove_labels")
 
     def merge_labels(self, labels: Any, into: int) -> Any:
-        """Merge labels, where a model can."""
+        """Merge labels; only updatable models support it."""
         raise self._not_updatable("merge_labels")
 
     def update(self, X: Any, Y: Any, observed: Any = None) -> Any:
-        """Learn further rows, where a model can."""
+        """Learn further rows; only updatable models support it."""
         raise self._not_updatable("update")
 
     def _not_updatable(self, method: str) -> InvalidInputError:
@@ -609,9 +609,9 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         )
 
     def rename_labels(self, names: Any) -> Any:
-        """Call labels something else: ``names`` is a list of one name per label, or a dict from ids or old names.
+        """Rename labels: ``names`` is a list of one name per label, or a dict from ids or old names.
 
-        Returns self, with the new ``label_names_``; what a model answers does not depend on them.
+        Returns self, with the new ``label_names_``; predictions do not depend on them.
         """
         self._require_fitted()
         if isinstance(names, Mapping):
@@ -620,12 +620,12 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             for old, new in changes.items():
                 label = place.get(old) if isinstance(old, str) else int(self._checked_ids([old])[0])
                 if label is None:
-                    raise InvalidInputError(f"names: no label is called {old!r:.60}.")
+                    raise InvalidInputError(f"names: there is no label {old!r:.60}.")
                 names[label] = new
         checked = _checked_names(names, self.n_labels_)
         if len(set(checked)) < len(checked):
             twice = next(name for name in checked if checked.count(name) > 1)
-            raise InvalidInputError(f"names: two labels would be called {twice!r:.60}; merge_labels makes them one.")
+            raise InvalidInputError(f"names: two labels would be called {twice!r:.60}; use merge_labels to merge them.")
         self.label_names_ = checked
         return self
 
@@ -637,11 +637,11 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         path : path
-            The folder. A model that is there already is replaced atomically; any other content is refused.
+            The folder. An existing model is replaced atomically; any other content is refused.
         label_names : list of str, optional
-            One name per label, kept in the folder and given back as ``label_names_``.
+            One name per label, stored in the folder and restored as ``label_names_``.
         overwrite : bool
-            False refuses to replace a model.
+            False: an existing model is an error.
         """
         record = self.to_parts()
         if label_names is not None:
@@ -655,7 +655,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         try:
             self._check_fields()
         except (ValueError, IndexError, TypeError, AttributeError) as error:
-            raise InvalidInputError(f"the fitted attributes do not fit together, nothing was saved: {error}") from None
+            raise InvalidInputError(f"the fitted attributes are inconsistent, nothing was saved: {error}") from None
         fields, (kind, dtype), names = self._fields(), self._output_format, getattr(self, "feature_names_in_", None)
         common = {
             "output_format": [kind, np.dtype(dtype).str],
@@ -742,7 +742,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         self._check_parameters()
 
     def _check_fields(self) -> None:
-        """Raise ValueError unless all fitted attributes are there and fit together."""
+        """Raise ValueError unless all fitted attributes are present and consistent."""
         fields, found = self._fields(), self.__dict__
         sizes = {"d": self.n_features_in_, "L": self.n_labels_, "q": self.n_dense_features_in_}
         fields.check({name: found[name] for name in fields if name in found}, sizes)
@@ -769,7 +769,7 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
 
     @contextmanager
     def _whole_or_not(self) -> Iterator[None]:
-        """Change the model, wholly or not at all: what fails or is interrupted leaves a model that worked as it was."""
+        """Change the model atomically: errors and interrupts leave it as it was."""
         before = dict(self.__dict__)
         try:
             with deferred_interrupts():
@@ -780,10 +780,10 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             raise
 
     def fitted_features(self, X: Any) -> Features:
-        """Rows as the fitted model takes them, checked, in as many blocks as at fit, not yet scaled."""
+        """Checked rows in the blocks of the fit, not yet scaled."""
         self._require_fitted()
         features = check_features(X, blocks=True)
-        # Where nothing has names, scikit-learn would compare the same in a tenth of the time of a one-row answer.
+        # Without names, scikit-learn's own comparison would take a tenth of the time of a one-row answer.
         named = hasattr(X, "columns") or hasattr(self, "feature_names_in_")
         if named or features.shape[1] != self.n_features_in_:
             self._note_features(X, features, reset=False)
@@ -809,12 +809,12 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
             )
         if self._reads_blocks():
             return blocks
-        # As the base class prepares blocks: what else a model makes of its features comes after that.
+        # The base class scales the blocks; further processing by the model comes after that.
         scaled: Any = MultiLabelModel._prepared(self, blocks)
         return scaled.tocsr()
 
     def _threads_for(self, X: Features) -> int:
-        """Threads for these rows; a few rows are one chunk of work, and asking joblib takes a while."""
+        """Threads for these rows; a few rows are one chunk of work, and asking joblib is slow."""
         return 1 if X.shape[0] <= FEW_ROWS else thread_count(self.n_jobs)
 
     def _row_blocks(self, X: Features) -> list[tuple[int, int]]:
@@ -823,13 +823,13 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
 
 @contextmanager
 def computing() -> Iterator[None]:
-    """BLAS on one thread, interrupts at safe points, and no warnings of overflow: results are searched for it."""
+    """BLAS on one thread, interrupts at safe points, and no overflow warnings: results are checked for it."""
     with deferred_interrupts(), single_threaded_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         yield
 
 
 def _checked_names(label_names: Any, n_labels: int) -> list[str]:
-    """One name per label, or an error that says what is wrong."""
+    """One name per label, or an error that names the problem."""
     if isinstance(label_names, (str, bytes)) or not hasattr(label_names, "__iter__"):
         raise InvalidTypeError(f"label_names must be a list of names; found {label_names!r:.60}.")
     names = list(label_names)

@@ -61,9 +61,9 @@ def test_what_cannot_be_asked_about_is_left_out_and_said(tagger, tmp_path):
     rows = [{"text": "dog tail"}, {"text": " dog tail"}, {"text": ""}, {"text": "zzz"}, {"text": "wine dog glass"}]
     result = ok("ask", tagger, write_jsonl(tmp_path / "t.jsonl", rows), "--top", "99", "--strategy", "random")
     assert {one["text"] for one in questions(result.stdout)} == {"dog tail", "wine dog glass"}
-    for words in ("1 row that repeat", "1 row without text", "1 text without a word that training saw"):
+    for words in ("1 row that repeat", "1 row without text", "1 text without a known word"):
         assert words in result.stderr
-    assert "8 questions on 2 texts and 4 tags; 99 were wanted, but the limits leave no more." in result.stderr
+    assert "8 questions on 2 texts and 4 tags; 99 were requested, but the limits leave no more." in result.stderr
 
 
 def test_bad_input_is_one_sentence(tagger, texts, tmp_path):
@@ -78,7 +78,7 @@ def test_bad_input_is_one_sentence(tagger, texts, tmp_path):
         ((tagger, texts, "--out", tmp_path / "queue.csv"), 1, ["must end in .jsonl"]),
         ((tagger, texts, "--out", tmp_path / "no" / "queue.jsonl"), 1, ["does not exist"]),
         ((tagger, texts, "--feedback", tmp_path / "none.jsonl"), 1, ["none.jsonl"]),
-        ((tagger, unknown), 1, ["no text of", "has a word that training saw"]),
+        ((tagger, unknown), 1, ["no text of", "has a known word"]),
         ((plain, texts), 1, ["needs probabilities", "calibrate"]),
     ):
         assert failed(run("ask", *arguments), code, *words)

@@ -67,7 +67,7 @@ def test_tags_that_nobody_looked_at(rows_file, tmp_path):
     assert "unlisted ones unknown" in result.stdout
     assert load(tmp_path / "matrix").unlisted == "unknown"
     both = train(rows_file, "--overwrite", "--unlisted", "unknown", "--known", "looked_at")
-    assert failed(both, 2, "--known says which tags somebody looked at, --unlisted unknown that nobody did; leave one")
+    assert failed(both, 2, "--known (which tags were checked) and --unlisted unknown (none were) exclude each other")
     result = run("train", rows_file, "--out", tmp_path / "knn", "--model", "knn", "--unlisted", "unknown")
     assert failed(result, 1, "unlisted: KNN takes every label that is not listed as off")
 
@@ -239,7 +239,7 @@ def test_figures_for_programs_and_validation_rows(answered):
 def test_what_contradicts_itself_is_refused(answered, tmp_path):
     rows, feedback = answered
     unknown = train_with(rows, feedback, "--unlisted", "unknown")
-    assert failed(unknown, 2, "--feedback says which tags somebody looked at")
+    assert failed(unknown, 2, "--feedback (which tags were checked) and")
     write_jsonl(feedback, [{**one, "tagger": name} for one, name in zip(ANSWERS, ["a", "b"])])
     assert failed(train_with(rows, feedback, "--feedback-tagger", "books"), 1, "no answer on suggestions of 'books'")
     assert failed(train_with(rows, feedback), 1, "--feedback-tagger")

@@ -72,6 +72,6 @@ def test_a_model_without_a_notion_of_unknown_labels_refuses_a_mask(problem):
     X, Y = problem
     for make in FIRST_MAKERS:
         if not make.learns_from_mask:
-            with pytest.raises(InvalidInputError, match=r"observed: .* has no notion of unknown labels"):
+            with pytest.raises(InvalidInputError, match=r"observed: .* does not support unknown labels"):
                 make().fit(X, Y, observed=sp.csr_matrix(np.eye(N_ROWS, N_LABELS)))
             make().fit(X, Y, observed=np.ones(Y.shape))

@@ -175,7 +175,7 @@ def test_weights_are_those_of_ridge_regression(problem):
 def test_ones_change_nothing_and_others_refuse_weights(make, fitted, problem):
     X, Y = problem
     if not info_of(type(fitted)).weighs_rows:
-        with pytest.raises(InvalidInputError, match=r"does not weigh rows.* LEML, REML, Cascade or BinaryRel"):
+        with pytest.raises(InvalidInputError, match=r"does not support row weights.* LEML, REML, Cascade or BinaryRel"):
             make().fit(X, Y, sample_weight=np.ones(X.shape[0]))
         return
     same = make().fit(X, Y, sample_weight=np.ones(X.shape[0]))
@@ -192,7 +192,7 @@ def test_weights_that_are_none(problem):
     ):
         with pytest.raises(InvalidInputError, match=words):
             BinaryRelevance().fit(*problem, sample_weight=weights)
-    with pytest.raises(InvalidInputError, match=r"closed_form.* does not weigh rows"):
+    with pytest.raises(InvalidInputError, match=r"closed_form.* does not support row weights"):
         LEML(2, solver="closed_form").fit(*problem, sample_weight=np.arange(60))
 
 

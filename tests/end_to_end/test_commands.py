@@ -220,7 +220,7 @@ def test_evaluate_measures_and_counts_tags_that_training_never_saw(tagger, tmp_p
     assert {"nDCG@5", "PSP@5", "micro-F1", "macro-F1", "example-F1"} <= set(found["metrics"])
     assert found["decided_by"] == "calibrated thresholds"
     assert found["unseen_tags"] == {"space travel": 1}
-    assert "counted as missed: 1 tag that training never saw, 1 time: 'space travel' (1)." in result.stderr
+    assert "counted as missed: 1 tag not seen in training, 1 time: 'space travel' (1)." in result.stderr
     plain = run("evaluate", tagger, path, "--k", "2")
     assert "P: precision of the first k tags" in plain.stdout
     assert "@2" in plain.stdout
@@ -320,7 +320,7 @@ def test_known_tags_are_learnt_from_and_the_rest_is_unknown(tmp_path):
     assert result.stderr.count("contains no negatives") == 1
     assert "--unlisted unknown" in result.stderr
     measured = run("evaluate", tmp_path / "n", rows, "--known", "looked_at")
-    assert "the figures say nothing; leave known out" in measured.stderr
+    assert "the figures are meaningless; leave known out" in measured.stderr
 
 
 # A fit that takes a while: real texts, and rounds that do not end by themselves.

@@ -54,7 +54,7 @@ def test_validation_rows_estimate_what_a_random_test_file_shows(rows, tmp_path):
         assert abs(estimate[name] - true[name]) < 2 * error[name], name
     # Tags that have validation rows only are missed, and people are told.
     assert estimate["unseen_tags"] > 100
-    assert f"counted as missed: {estimate['unseen_tags']:,} tags that training never saw" in result.stderr
+    assert f"counted as missed: {estimate['unseen_tags']:,} tags not seen in training" in result.stderr
     assert "train without --validation to learn them too" in result.stderr
     assert "The calibration ignores" not in result.stderr
 
@@ -70,7 +70,7 @@ def test_compare_and_tune_judge_by_random_rows_too(tmp_path):
     assert compared.stdout.startswith(
         "Trained on 400 rows, measured on 100 others, drawn at random, metrics in percent"
     )
-    assert f"counted as missed: {unseen} tags that training never saw" in compared.stderr
+    assert f"counted as missed: {unseen} tags not seen in training" in compared.stderr
     tagger = Tagger("knn").fit([rows[row]["text"] for row in training], [rows[row]["labels"] for row in training])
     true = estimated(tagger, [rows[row] for row in validation])["nDCG@5"]
     out = tmp_path / "knn.json"

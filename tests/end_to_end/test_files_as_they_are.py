@@ -209,4 +209,4 @@ def test_texts_without_spaces_are_told_of_characters(tmp_path):
     path = write_jsonl(tmp_path / "lonely.jsonl", lonely)
     assert "8 of 40 texts have no word that is a feature: all of them look alike" in train(path, tmp_path / "o").stderr
     evaluated = run("evaluate", tmp_path / "o", path)
-    assert "8 rows without a word that training saw: all get the same tags. Train with --characters" in evaluated.stderr
+    assert "8 rows without a known word: all get the same tags. Train with --characters" in evaluated.stderr

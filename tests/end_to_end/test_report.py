@@ -169,7 +169,7 @@ def test_train_reports_on_validation_rows_and_on_a_test_file(tmp_path, rows_file
     assert f"b, measured on {test}" in html
     assert "measured on 31 rows" in html
     assert "learnt from these same rows" not in html
-    assert "counted as missed: 1 tag that training never saw, 1 time: 'space' (1)." in tested.stderr
+    assert "counted as missed: 1 tag not seen in training, 1 time: 'space' (1)." in tested.stderr
     figures = json.loads(tested.stdout)
     assert (figures["validation"]["rows"], figures["test"]["rows"]) == (20, 31)
     measured = json.loads(run("evaluate", tmp_path / "b", test, "--json").stdout)["metrics"]
@@ -214,7 +214,7 @@ def test_compare_refuses_what_makes_no_sense(tmp_path, rows_file):
         ([rows_file, "--model", "auto:rank=3"], 2, "auto takes no settings"),
         ([rows_file, "--model", "knn", "--model", "knn"], 2, "given twice"),
         ([rows_file, "--model", "knn", "--test", rows_file, "--validation", "0.2"], 2, "exclude each other"),
-        ([known, "--known", "seen", "--model", "wsabie"], 1, "wsabie has no notion of unknown tags"),
+        ([known, "--known", "seen", "--model", "wsabie"], 1, "wsabie does not support unknown tags"),
     ):
         assert failed(run("compare", *arguments, "--report", tmp_path / "x.html"), code, words)
     assert not (tmp_path / "x.html").exists()

@@ -100,4 +100,4 @@ def test_tags_are_read_as_by_train(tmp_path):
     again = run("tune", path, *search, *columns, "--out", tmp_path / "best.json")
     assert failed(again, 1, "another search")
     known = run("tune", path, "--known", "more", "--unlisted", "unknown", "--out", tmp_path / "other.json")
-    assert failed(known, 2, "--known says which tags somebody looked at")
+    assert failed(known, 2, "--known (which tags were checked) and")

@@ -62,7 +62,7 @@ def test_every_verb_is_tried():
     ("line", "code", "words"),
     [
         ("predict {tagger} dog --top 1000000000000", 0, ""),
-        ("predict {tagger} dogs --text body", 2, "'dogs' is not a file, so it is taken for a text"),
+        ("predict {tagger} dogs --text body", 2, "'dogs' is not a file, so it is read as a text"),
         ("predict {tagger} - --format parquet", 1, "--format parquet cannot be read from standard input"),
         ("predict {tagger} - --format npz", 1, "--format npz cannot be read from standard input"),
         ("predict {plain} dog --threshold calibrated", 1, "needs a calibrated tagger"),

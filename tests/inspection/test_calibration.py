@@ -228,7 +228,7 @@ def test_bad_input():
         ({"labels": np.full((4, 2), 3)}, InvalidInputError, "from 0 to 2"),
         ({"scores": np.full((4, 2), np.nan)}, InvalidInputError, "NaN"),
         ({"labels": np.full((4, 2), -1)}, InvalidInputError, "no listed label"),
-        ({"Y": np.zeros((4, 3))}, InvalidInputError, "nothing to calibrate by"),
+        ({"Y": np.zeros((4, 3))}, InvalidInputError, "calibration is impossible"),
         ({"observed": np.ones((4, 2))}, InvalidInputError, "observed has shape"),
     ):
         with pytest.raises(error, match=words):

@@ -176,8 +176,8 @@ def test_names_of_labels():
     model.remove_labels([0]).add_labels(X, Y[:, 4:6])
     assert model.label_names_ == ["b", "c", "label 3", "label 4", "label 5"]
     for call, words in (
-        (lambda: model.rename_labels({"x": "y"}), "no label is called 'x'"),
-        (lambda: model.rename_labels({"b": "c"}), "two labels would be called 'c'; merge_labels"),
+        (lambda: model.rename_labels({"x": "y"}), "there is no label 'x'"),
+        (lambda: model.rename_labels({"b": "c"}), "two labels would be called 'c'; use merge_labels"),
         (lambda: model.remove_labels(range(5)), "all 5 labels would be gone"),
     ):
         with pytest.raises(InvalidInputError, match=words):

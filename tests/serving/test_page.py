@@ -150,9 +150,9 @@ def test_suggest_accept_reject_undo(page, kept):
     expect(page.locator("#about")).to_have_text(re.compile(r"^8 tags, learnt from \d+ texts by binary-relevance$"))
     expect(learnt).to_contain_text("No answers yet.")
     write(page, "unheard-of")
-    expect(page.get_by_text("The model knows no word of this text")).to_be_visible()
+    expect(page.get_by_text("The model knows none of the words of this text")).to_be_visible()
     write(page, TEXT)
-    expect(page.get_by_text("The model knows no word of this text")).to_be_hidden()
+    expect(page.get_by_text("The model knows none of the words of this text")).to_be_hidden()
     assert re.fullmatch(r"(> )?\d+%", row(page, "pets").locator(".sure").inner_text())
     expect(page.get_by_role("button", name="Reject the rest")).to_be_hidden()
     accept.click()
@@ -224,7 +224,7 @@ def test_missing_tags_are_added_known_ones_and_new_ones(page, kept):
     write(page, TEXT)
     search, options = page.get_by_role("combobox", name="Add a missing tag"), page.get_by_role("option")
     search.fill("oo")
-    expect(options).to_have_text(["food", "oo a new tag, which the next training learns"])
+    expect(options).to_have_text(["food", "oo new tag, learnt by the next training"])
     page.get_by_role("option", name="food").click()
     expect(row(page, "food")).to_have_attribute("data-answer", "accepted")
     expect(search).to_have_value("")
@@ -236,7 +236,7 @@ def test_missing_tags_are_added_known_ones_and_new_ones(page, kept):
     search.fill("PETS")
     expect(options).to_have_text(["pets"])
     search.fill(f"  {HOSTILE[0]}!")
-    expect(options).to_have_text([f"{HOSTILE[0]}! a new tag, which the next training learns"])
+    expect(options).to_have_text([f"{HOSTILE[0]}! new tag, learnt by the next training"])
     search.press("Enter")  # nobody makes a new tag by a slip
     expect(search).to_have_value(f"  {HOSTILE[0]}!")
     search.press("Escape")
@@ -266,7 +266,7 @@ def test_a_vocabulary_that_is_given_takes_no_new_tags(visit, kept, tmp_path):
         search.fill("at home")
         expect(page.get_by_role("option")).to_have_text(["animals at home pets"])
         search.fill("nothing like it")
-        expect(page.get_by_role("option")).to_have_text(["No tag of the vocabulary holds this."])
+        expect(page.get_by_role("option")).to_have_text(["No tag of the vocabulary contains this."])
         search.press("Enter")
         assert not kept.read_text()
 
@@ -320,7 +320,7 @@ def test_a_long_text_lights_up_where_its_words_are(page):
     assert "\n".join(one.rstrip("\u200b") for one in blocks.all_text_contents()) == "x" + text
     expect(page.locator("#dark")).to_be_hidden()
     write(page, "dog " * 30_000)
-    expect(page.get_by_text("Lines of more than 100,000 characters do not light up")).to_be_visible()
+    expect(page.get_by_text("Lines of more than 100,000 characters are not highlighted")).to_be_visible()
     row(page, "pets").hover()
     assert lit(page) == []
 
@@ -676,7 +676,7 @@ def test_a_text_gets_no_answers_of_the_one_before(visit, queued, kept):
     held = hold(page, "**/suggest", 1)
     text.fill("a dog and wine")
     pets.click()
-    expect(page.locator("#said")).to_have_text("Not answered: these are not yet the tags of this text.")
+    expect(page.locator("#said")).to_have_text("Not recorded: the tags of this text are still loading.")
     expect(pets).to_have_attribute("aria-pressed", "false")
     page.get_by_role("button", name="pets", exact=True).press("r")
     expect(page.get_by_role("button", name="pets", exact=True)).to_be_focused()
@@ -719,11 +719,11 @@ def test_files_are_opened_and_dropped(page, tmp_path):
     expect(text).to_have_value("a dog with für")
     expect(row(page, "pets")).to_be_visible()
     page.locator("#file").set_input_files(tmp_path / "other.txt")
-    expect(page.get_by_role("alert")).to_contain_text("other.txt is not text in UTF-8")
+    expect(page.get_by_role("alert")).to_contain_text("other.txt is not UTF-8 text")
     (tmp_path / "large.txt").write_bytes(b"x" * (2**22 + 1))
     page.locator("#file").set_input_files(tmp_path / "large.txt")
     expect(page.get_by_role("alert")).to_have_text(
-        "large.txt has 4,194,305 bytes; a text may have 4,194,304, quotes of JSON included."
+        "large.txt has 4,194,305 bytes; the limit is 4,194,304, including JSON escapes."
     )
     page.evaluate(
         """() => {

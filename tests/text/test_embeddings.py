@@ -157,13 +157,13 @@ def test_tags_without_texts_are_suggested_by_the_meaning_of_their_names(tmp_path
         texts.append(f"a {rng.choice(known[kind])} and {rng.choice(['more', 'less', 'other', 'some'])} things")
         tags.append([["kind::pets", "kind::drinks", "kind::trees"][kind]])
     vocabulary = ["kind::pets", "kind::drinks", "kind::trees", "kind::vehicles", "p1"]
-    with pytest.warns(TagwiseWarning, match="1 tag that no text has, such as 'p1', and that will hardly be suggested"):
+    with pytest.warns(TagwiseWarning, match="1 tag that no text has, such as 'p1', and that will rarely be suggested"):
         fitted = Tagger("cascade", embedder=embed, vocabulary=vocabulary).fit(texts, tags)
     names = fitted.model_.name_meanings_
     assert names.shape == (5, 8)
     assert names.any(axis=1).tolist() == [tag != "p1" for tag in fitted.tags_]
     assert fitted.training_["named_tags"] == 4
-    with pytest.warns(TagwiseWarning, match="hardly be suggested"):
+    with pytest.warns(TagwiseWarning, match="rarely be suggested"):
         plain = Tagger("cascade", vocabulary=vocabulary).fit(texts, tags)
 
     def place(tagger):

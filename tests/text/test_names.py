@@ -132,9 +132,7 @@ def test_alternative_names_and_names_of_suggestions_are_saved(tmp_path):
 def test_a_vocabulary_of_other_ids_is_warned_of():
     texts, tags = ["cat and dog", "red wine"] * 5, [["p1"], ["p2"]] * 5
     addresses = {f"http://yso.fi/p{number}": f"name {number}" for number in range(12)}
-    with pytest.warns(
-        TagwiseWarning, match=r"none of the tags of the texts: .* like 'p1', those like 'http://yso.fi/p0'"
-    ):
+    with pytest.warns(TagwiseWarning, match=r"tag in common: texts have 'p1', .* vocabulary 'http://yso.fi/p0'"):
         Tagger("binary-relevance", vocabulary=addresses).fit(texts, tags)
 
 

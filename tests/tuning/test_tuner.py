@@ -157,7 +157,7 @@ def test_bad_arguments(problem):
         tune("leml", X, Y, callback=3)
     with pytest.raises(InvalidInputError, match="model must be auto or one of"):
         tune("lemon", X, Y)
-    with pytest.raises(InvalidInputError, match="wsabie has no notion of unknown labels"):
+    with pytest.raises(InvalidInputError, match="wsabie does not support unknown labels"):
         tune("wsabie", X, Y, sp.csr_matrix(np.eye(*Y.shape)))
 
 

@@ -1,4 +1,4 @@
-"""``tagwise ask``: which pairs of a text and a tag people should answer next, as a queue for ``tagwise serve``."""
+"""``tagwise ask``: the next questions (pairs of a text and a tag) for people, as a queue for ``tagwise serve``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tagwise.store.atomic import atomic_write, check_target
     option("--per-text", "Largest number of questions on a text.", default=5, type=POSITIVE),
     option(
         "--per-tag N",
-        "Largest number of questions on a tag [default: a twentieth of --top, at least 3].",
+        "Largest number of questions on a tag [default: 5% of --top, at least 3].",
         type=POSITIVE,
     ),
     option("--rarity 0..1", "Weight of rare tags: 0 like all others, 1 as in PSP.", default=0.5, type=RealRange(0, 1)),
@@ -48,9 +48,9 @@ from tagwise.store.atomic import atomic_write, check_target
     ),
 )
 def command(given: Given) -> None:
-    """Choose what people should say about the texts of FILE, so that MODEL learns most.
+    """Choose the questions on the texts of FILE whose answers teach MODEL most.
 
-    Writes a queue for tagwise serve --queue: one JSON line per text, with the tags asked about, most telling first. The
+    Writes a queue for tagwise serve --queue: one JSON line per text, with the tags to ask about, best first. The
     page of the server shows these tags before all others. Needs probabilities: the default model has them, and so has
     every tagger that was trained with --validation.
     """
@@ -62,12 +62,12 @@ def command(given: Given) -> None:
     texts, ids = _distinct(*read_texts(given.file, given))
     with ProgressBar(f"reading the words of {counted(len(texts), 'text')}", None):
         X = tagger.transform(texts)
-    # An embedding says something of a text without a known word.
+    # Embeddings carry information even on texts without a known word.
     with_words = np.arange(len(texts)) if isinstance(X, FeatureBlocks) else np.flatnonzero(np.diff(X.indptr))
     if len(with_words) < len(texts):
-        warn(f"left out: {counted(len(texts) - len(with_words), 'text')} without a word that training saw.")
+        warn(f"left out: {counted(len(texts) - len(with_words), 'text')} without a known word.")
     if not len(with_words):
-        raise InvalidInputError(f"no text of {given.file} has a word that training saw; there is nothing to ask about.")
+        raise InvalidInputError(f"no text of {given.file} has a known word; there is nothing to ask about.")
     texts, ids, X = [texts[row] for row in with_words], [ids[row] for row in with_words], X[with_words]
     answered = None
     if answers is not None:  # pairs (n, L)
@@ -99,14 +99,14 @@ def command(given: Given) -> None:
     if len(found) and not np.isnan(found.probabilities).any():
         account += f", of which about {found.probabilities.sum():,.0f} will be accepted"
     if len(found) < given.top:
-        account += f"; {given.top:,} were wanted, but the limits leave no more"
+        account += f"; {given.top:,} were requested, but the limits leave no more"
     echo_err(f"{account}.")
     if out is not None:
         echo_err(f"Queue written to {out}. Next: tagwise serve {given.model} --queue {out} --feedback feedback.jsonl")
 
 
 def _distinct(texts: list[str], ids: list[str | None]) -> tuple[list[str], list[str | None]]:
-    """Each text once, with its first identifier: nobody answers the same question twice."""
+    """Distinct texts, each with its first identifier, so that no question is asked twice."""
     first: dict[str, int] = {}
     for row, text in enumerate(texts):
         first.setdefault(text.strip(), row)

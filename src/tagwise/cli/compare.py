@@ -111,8 +111,8 @@ def _model(model: str, given: Given) -> Any:
         return name
     if not model_info(name).learns_from_mask and given.known is not None:
         raise InvalidInputError(
-            f"--model {name} has no notion of unknown tags; leave that model out, or leave out --known, and every "
-            "tag that a row does not list counts as wrong for it."
+            f"--model {name} does not support unknown tags; leave that model out, or leave out --known, so that "
+            "unlisted tags count as wrong."
         )
     if not colon:
         return name

@@ -1,4 +1,4 @@
-"""``tagwise evaluate``: how well a model does on rows whose tags are known; and the report on it."""
+"""``tagwise evaluate``: metrics of a model on rows with known tags, and the report."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _DECISIONS = [metric.name for metric in SETS if metric.shown]
     ),
 )
 def command(given: Given) -> None:
-    """Measure MODEL on FILE, which is read as by train and must not be what it was trained on.
+    """Measure MODEL on FILE, which is read as by train and must not be the training file.
 
-    Tags of FILE that neither training rows nor the vocabulary have count as missed, and are listed. Tags of the
-    vocabulary that no training row has are also measured by themselves.
+    Tags of FILE that are in neither the training rows nor the vocabulary count as missed, and are listed. Tags of
+    the vocabulary without a training row are also measured separately.
     """
     check_report(given, given.file)
     texts = not holds_matrix(given.file, given)
@@ -80,7 +80,7 @@ def command(given: Given) -> None:
 def measure(model: Any, rows: Any, ks: Sequence[int] = (1, 3, 5)) -> Evaluation:
     """Metrics of a tagger on a table, or of a plain model on a matrix.
 
-    These are without PSP, since the folder of a plain model does not say how frequent labels were in training.
+    PSP is not available for plain models, whose folders do not hold label frequencies.
     """
     if isinstance(model, Tagger):
         return model.evaluate(rows.texts, rows.tags, rows.known, ks=ks)
@@ -108,7 +108,7 @@ def _show(found: Evaluation, calibrated: bool, ks: tuple[int, ...]) -> None:
 
 
 def show_rankings(title: str, metrics: dict[str, float], ks: Sequence[int], names: Iterable[str] = _MEANINGS) -> None:
-    """A table of ranking metrics: those of ``names`` that there are."""
+    """A table of the ranking metrics in ``names`` that are available."""
     rows = [
         [_MEANINGS[name], *(f"{100 * metrics[f'{name}@{k}']:.1f}" for k in ks)]
         for name in names
@@ -118,28 +118,28 @@ def show_rankings(title: str, metrics: dict[str, float], ks: Sequence[int], name
 
 
 def warn_about(evaluation: Evaluation) -> None:
-    """Say what a person must know before believing the figures."""
+    """Print caveats on the figures."""
     if evaluation.unseen:
         several = ", ".join(f"{tag!r} ({count:,})" for tag, count in evaluation.unseen.most_common(5))
         more = ", …" if len(evaluation.unseen) > 5 else ""
         tags, times = counted(len(evaluation.unseen), "tag"), counted(sum(evaluation.unseen.values()), "time")
-        warn(f"counted as missed: {tags} that training never saw, {times}: {several}{more}.")
+        warn(f"counted as missed: {tags} not seen in training, {times}: {several}{more}.")
     if evaluation.rows_without_words:
         rows = counted(evaluation.rows_without_words, "row")
         many = 10 * evaluation.rows_without_words > evaluation.rows
         advice = " Train with --characters, which also counts parts of words." if many else ""
-        warn(f"{rows} without a word that training saw: all get the same tags.{advice}")
+        warn(f"{rows} without a known word: all get the same tags.{advice}")
     if evaluation.rows_without_tags:
         warn(f"{counted(evaluation.rows_without_tags, 'row')} without tags: every suggestion there is wrong.")
 
 
 def some_metrics(evaluation: Evaluation, names: Iterable[str]) -> dict[str, float]:
-    """Those of the metrics that rows allow."""
+    """Metrics that can be computed for the rows."""
     return {name: evaluation.metrics[name] for name in names if name in evaluation.metrics}
 
 
 def check_report(given: Given, file: str | None) -> None:
-    """Refuse a report that could not be written, before any work; ``file`` is what it is on, None if several."""
+    """Refuse a report that could not be written, before any work; ``file`` is the measured file, None if several."""
     if given.report is not None:
         if file is not None and holds_matrix(file, given):
             raise InvalidInputError(f"--report shows words and texts, but {file} holds a matrix; leave it out.")
@@ -147,7 +147,7 @@ def check_report(given: Given, file: str | None) -> None:
 
 
 def write_findings(tagger: Tagger, rows: Table, report: str, model: str, source: str, **more: Any) -> Findings:
-    """The report on one tagger; ``source`` says which rows it was measured on, ``more`` is for ``gather_findings``."""
+    """The report on one tagger; ``source`` names the measured rows, ``more`` is for ``gather_findings``."""
     findings = gather_findings(tagger, rows.texts, rows.tags, rows.known, **more)
     title = f"Tagger “{Path(model).absolute().name}”"
     write_report(findings, report, title=title, source=f"{model}, measured on {source}")

@@ -52,7 +52,7 @@ def command(given: Given) -> None:
             raise InvalidInputError(f"standard input is not UTF-8 at {place}; convert it to UTF-8 first.") from None
     X = tagger.transform([text])
     if X.nnz == 0:
-        warn("the text has no word that training saw; all such texts get the same scores.")
+        warn("the text has no known word; all such texts get the same scores.")
     wanted = [tagger.tags_.index(find_tag(tag, tagger.tags_, tagger.names_)) for tag in given.tags]
     (found,) = suggestions(
         Request(top=given.top, explain=X.shape[1]),

@@ -29,15 +29,15 @@ class Given(SimpleNamespace):
     quiet: bool = False
 
     def values(self, names: Iterable[str]) -> dict[str, Any]:
-        """The values of some of them."""
+        """Values of some options."""
         return {name: getattr(self, name) for name in names}
 
     def shared(self) -> dict[str, Any]:
-        """What every model takes of the options."""
+        """Options that every model takes."""
         return {"n_jobs": self.jobs, "random_state": self.seed, "verbose": 0 if self.quiet else 1}
 
     def refuse_for_matrix(self, path: str, *names: str) -> None:
-        """Raise where an option of texts, one of ``names`` or of those on features and tags, is stated for a matrix."""
+        """Raise if an option for texts (one of ``names``, or one on features or tags) is stated for a matrix."""
         for option in click.get_current_context().command.params:
             if option.name in self.stated & {*names, *TAGS, *FEATURES}:
                 raise click.UsageError(f"{option.opts[0]} is for texts, but {path} holds a matrix; leave it out.")
@@ -153,7 +153,7 @@ SHARED = {
     for one in (
         option(
             "--model",
-            f"auto picks the model that ranks best as a rule, and says why; or one of {', '.join(MODEL_NAMES)}.",
+            f"auto picks the model that usually ranks best, and reports why; or one of {', '.join(MODEL_NAMES)}.",
             default="auto",
         ),
         flag("--overwrite", "Replace a model in that folder, once the new one is ready."),
@@ -177,13 +177,13 @@ SHARED = {
         ),
         option(
             "--unlisted",
-            "How to treat tags that a row does not list: as off, or as unknown, since nobody looked.",
+            "How to treat tags that a row does not list: as off, or as unknown (not checked).",
             type=click.Choice(("off", "unknown")),
             default="off",
         ),
         option(
             "--feedback FILE.jsonl",
-            "Also learn from what people accepted and rejected, as recorded by tagwise serve. For texts that FILE "
+            "Also learn from accepted and rejected tags, as recorded by tagwise serve. For texts that FILE "
             "lacks, only the answered tags are known; for the others, answers overrule FILE.",
         ),
         option("--feedback-tagger NAME", "Only answers on suggestions of the tagger that was served as NAME."),
@@ -218,8 +218,8 @@ TAGS = _by_name(
     flag("--normalise-tags", "Merge tags that differ only in capitals or blanks."),
 )
 FEATURES = _by_name(
-    flag("--bigrams", "Count pairs of words beside words."),
-    flag("--characters", "Count runs of 3 to 5 characters beside words."),
+    flag("--bigrams", "Count pairs of words as well as words."),
+    flag("--characters", "Count runs of 3 to 5 characters as well as words."),
     option("--min-df", "Leave out words that occur in fewer texts than this.", default=2, type=WholeRange(min=1)),
     option(
         "--max-df SHARE",
@@ -230,7 +230,7 @@ FEATURES = _by_name(
     option("--max-features N", "Keep only the N most frequent words [default: all].", type=WholeRange(min=1)),
     flag(
         "--linear-tf",
-        "Let a word that occurs t times in a text count t, instead of 1 + ln t.",
+        "Count a word that occurs t times in a text as t, instead of 1 + ln t.",
         name="sublinear_tf",
         flag_value=False,
         default=True,
@@ -283,4 +283,4 @@ ROWS = _by_name(
     ),
 )
 TEXTS = {name: ROWS[name] for name in ("text", "id", "format", "no_header", "quoting", "encoding", "skip_faulty")}
-"""Those of :data:`ROWS` on rows without tags."""
+"""Options of :data:`ROWS` for rows without tags."""

@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"[-+−]?[0-9][0-9.,e+-]*%?|-|")
 
 
 def warn(message: str) -> None:
-    """A warning for people, on standard error."""
+    """Print a warning to standard error."""
     echo_err(f"warning: {message}")
 
 
@@ -116,7 +116,7 @@ class _ToStandardError(logging.Handler):
 
 @contextmanager
 def sentences() -> Iterator[None]:
-    """Show Python's warnings and what the library logs (level INFO) as sentences, without names of files and lines."""
+    """Show Python's warnings and the library's log (level INFO) without file names and line numbers."""
 
     def show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
         warn(str(message))

@@ -61,7 +61,7 @@ def _threshold(context: click.Context, option: click.Parameter, text: str | None
     ),
     option(
         "--explain N",
-        "Show the N words that count most for each tag.",
+        "Show the N words with the largest contributions for each tag.",
         default=0,
         show_default=False,
         type=click.IntRange(min=0),
@@ -72,7 +72,7 @@ def _threshold(context: click.Context, option: click.Parameter, text: str | None
         "--validation). macro_f1 chooses for all rows together, which are read before the first is answered.",
         type=click.Choice(PURPOSES),
     ),
-    flag("--line-by-line", "Answer every row before the next is read, for use in pipes."),
+    flag("--line-by-line", "Answer every row before reading the next, for use in pipes."),
     option(
         "--out FOLDER",
         "With --dask: write the answers to each file into a file of this folder. Files that are there already are "
@@ -146,7 +146,7 @@ def command(given: Given) -> None:
 
 
 def _require_text(source: str, given: Given) -> None:
-    """Refuse what is meant for a file: a mistyped name must not be answered as if it were a text."""
+    """Raise if a text looks like a file name: a mistyped name must not be answered as a text."""
     if Path(source).suffix and not any(letter.isspace() for letter in source):
         raise click.BadParameter(
             f"{source!r} looks like a file name, but there is no such file. To tag a text of one word: "
@@ -155,7 +155,7 @@ def _require_text(source: str, given: Given) -> None:
         )
     if given.stated.intersection(_ROW_OPTIONS):
         raise click.UsageError(
-            f"{source!r:.60} is not a file, so it is taken for a text, and options on how to read a file have no "
+            f"{source!r:.60} is not a file, so it is read as a text, and options for reading files have no "
             "meaning. Check the name of the file, or leave them out."
         )
 
@@ -179,7 +179,7 @@ def _predict_text(tagger: Tagger, text: str, wanted: dict[str, Any], as_json: bo
     if not answer:
         echo_err("No tag passes.")
     if X.nnz == 0:
-        warn("the text has no word that training saw; all such texts get the same tags.")
+        warn("the text has no known word; all such texts get the same tags.")
 
 
 def _predict_rows(tagger: Tagger, reader: TableReader, wanted: dict[str, Any], size: int | None, as_json: bool) -> None:
@@ -208,7 +208,7 @@ def _answered(
 
 
 def _tell(n_rows: int, empty: int, tally: Tally, account: str) -> None:
-    """Say which rows were left out or answered in another way than they seem to be."""
+    """Report rows that were left out or answered differently than they look."""
     if empty:
         warn(f"{empty:,} of {counted(n_rows, 'row')} without text got no tags.")
     warn_of_rows(tally)
@@ -233,7 +233,7 @@ def _predict_matrix(model: MultiLabelModel, file: str, wanted: dict[str, Any], g
 
 
 def _predict_files(tagger: Tagger, pattern: str, wanted: dict[str, Any], given: Given) -> None:
-    """Have the workers of a cluster answer files; those whose answers are there already are left as they are."""
+    """Answer files on the workers of a cluster; existing answers are kept."""
     client = open_cluster(given.dask)
     from tagwise.distributed.texts import open_files, write_each
 
@@ -260,7 +260,7 @@ def _predict_files(tagger: Tagger, pattern: str, wanted: dict[str, Any], given: 
 def write_answers(
     tagger: Tagger, file: Any, target: str, wanted: dict[str, Any], as_json: bool
 ) -> tuple[int, int, Tally | None]:
-    """Answer the rows of one file, on a worker: the answers appear at once, when all are there.
+    """Answer the rows of one file, on a worker: the answers appear all at once.
 
     Returns the number of rows, that of rows without text, and what became of the lines.
     """
@@ -297,7 +297,7 @@ def _targets(paths: list[str], out: str, as_json: bool) -> list[str]:
 
 
 def _claim(out: str, settings: dict[str, Any]) -> None:
-    """Make the folder of answers, or make sure that it is of an earlier run of the same command."""
+    """Create the folder of answers, or check that it belongs to an earlier run of the same command."""
     note, content = Path(out) / _SETTINGS, json_text(settings, indent=2) + "\n"
     if note.is_file():
         if note.read_text(encoding="utf-8") != content:
@@ -326,7 +326,7 @@ def _place(row: Row) -> dict[str, Any]:
 
 
 def _as_plain(place: dict[str, Any], answer: list[Suggestion]) -> dict[str, Any]:
-    """An answer for JSON; what was not asked for is left out."""
+    """An answer for JSON, with only the requested fields."""
     plain = []
     for suggestion in answer:
         parts = {name: getattr(suggestion, name) for name in ("tag", "name", "score", "probability")}
@@ -337,7 +337,7 @@ def _as_plain(place: dict[str, Any], answer: list[Suggestion]) -> dict[str, Any]
 
 
 def _fields(place: dict[str, Any], answer: list[Suggestion]) -> list[str]:
-    """An answer for people: the row's identifier, and each tag with its probability, or else score, and its words."""
+    """An answer as text: the row's identifier, and each tag with its probability (or score) and words."""
     fields = [place["id"]] if "id" in place else []
     for one in answer:
         field = f"{one.title} " + (f"{one.score:.3f}" if one.probability is None else f"{100 * one.probability:.0f}%")

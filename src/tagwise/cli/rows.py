@@ -1,6 +1,6 @@
 """Files for the verbs: tables and matrices, and the model that reads them.
 
-What was guessed, left out or looks wrong goes to standard error.
+Guesses, omissions and suspicious input are reported on standard error.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def open_texts(path: str, given: Given, *, line_by_line: bool = False) -> TableR
 
 
 def read_rows(path: str, given: Given, client: Any = None) -> Any:
-    """Read all rows with their tags, and say what was guessed, left out or looks wrong.
+    """Read all rows with their tags, and report guesses, omissions and suspicious input.
 
     With the ``client`` of a cluster, its workers read all files of a pattern: a table of ``tagwise.distributed``.
     """
@@ -115,7 +115,7 @@ def read_texts(path: str, given: Given) -> tuple[list[str], list[str | None]]:
 
 
 def warn_of_rows(tally: Tally) -> None:
-    """Say which rows were skipped or changed."""
+    """Report rows that were skipped or changed."""
     if tally.skipped:
         warn(f"skipped {counted(tally.skipped, 'faulty row')}; the first: {tally.first_fault}.")
     for change in tally.changes():
@@ -123,7 +123,7 @@ def warn_of_rows(tally: Tally) -> None:
 
 
 def warn_if_same(file: str, test: str | None) -> None:
-    """Say that figures will be too good where ``test`` is the very file that is trained on."""
+    """Warn that figures will be optimistic if ``test`` is the training file."""
     if test is not None and STANDARD_INPUT not in (file, test) and os.path.samefile(file, test):
         warn(f"--test {test} is the file that is trained on: its figures say nothing about other rows.")
 
@@ -147,7 +147,7 @@ def read_answers(given: Given) -> Feedback | None:
 
 
 def add_feedback(table: Table, answers: Feedback, given: Given) -> Table:
-    """The rows of a table with the answers; says how many there are, and which of them are lost."""
+    """The rows of a table with the answers; reports their number and the lost ones."""
     table = with_feedback(table, answers)
     if not given.quiet:
         echo_err(f"{given.feedback}: {answers.account}")
@@ -158,9 +158,9 @@ def add_feedback(table: Table, answers: Feedback, given: Given) -> Table:
 
 
 def answered_rows(texts: list[str], ids: list[str | None], answers: Feedback) -> Table:
-    """Texts of :func:`read_texts` with the answers on them, and behind them other texts that have answers.
+    """Texts of :func:`read_texts` with the answers on them, followed by other texts that have answers.
 
-    Nothing else is known of any of them.
+    All other tags of these texts are unknown.
     """
     known: list[list[str] | None] = [[] for _ in texts]
     names = None if None in ids else [str(one) for one in ids]
@@ -234,7 +234,7 @@ def read_names(path: str, what: str, expected: int) -> list[str] | None:
 
 
 def load_model(path: str, what: str, *, texts: bool, embedding_cache: str | None = None) -> Any:
-    """The tagger of a folder, for ``texts``, or else the plain model; ``what`` (a file, a verb) is why it is needed."""
+    """The tagger of a folder, for ``texts``, or else the plain model; ``what`` (a file, a verb) is for messages."""
     model = load(path)
     if texts and not isinstance(model, Tagger):
         raise InvalidInputError(
@@ -249,7 +249,7 @@ def load_model(path: str, what: str, *, texts: bool, embedding_cache: str | None
 
 
 def tags_of(model: Any) -> list[Any]:
-    """The tags of a tagger; of a plain model the names of its labels, or else their ids."""
+    """The tags of a tagger, or the label names (or ids) of a plain model."""
     if isinstance(model, Tagger):
         return model.tags_
     return model.label_names_ or [str(label) for label in range(model.n_labels_)]

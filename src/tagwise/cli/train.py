@@ -160,17 +160,17 @@ def command(given: Given) -> None:
 
 
 def refuse_contradiction(given: Given) -> None:
-    """Raise where ``--unlisted unknown`` stands beside an option on tags that somebody looked at."""
+    """Raise if ``--unlisted unknown`` is combined with an option on checked tags."""
     for name in ("known", "feedback"):
         if given.unlisted == "unknown" and name in given.stated:
             raise click.UsageError(
-                f"--{name} says which tags somebody looked at, --unlisted unknown that nobody did; leave one of them "
+                f"--{name} (which tags were checked) and --unlisted unknown (none were) exclude each other; leave one "
                 "out."
             )
 
 
 def _checkpoint(given: Given) -> Checkpoint | None:
-    """The checkpoint beside the model folder, if one is wanted; that of an earlier run is not replaced unasked."""
+    """The checkpoint beside the model folder, if requested; an earlier run's is replaced only on request."""
     if given.checkpoint_every is None and not given.resume:
         return None
     checkpoint = Checkpoint(given.out.rstrip("/\\") + ".checkpoint", every=given.checkpoint_every or 1)

@@ -98,7 +98,7 @@ class Dialect:
         be written in angle brackets.
     tags_wide : bool or None
         Whether each column of ``tags``, or else each that holds only 0 and 1, is a tag. In a table that holds zeros, an
-        empty cell means that nobody looked. Where it is True, cells may also be yes and no, or x and nothing.
+        empty cell means "not checked". Where it is True, cells may also be yes and no, or x and nothing.
     group_by : str or None
         The column whose value rows share that belong together, in a table with one row per tag; ``""`` keeps all rows
         apart. None: rows are put together by their texts if most of the first ones stand beside one of the same text,

@@ -10,17 +10,16 @@ with m_j its validation positives: frequent labels follow their own rows, rare o
 non-decreasing, so p_j is too.
 
 Some models give probabilities by themselves: their score is a probability minus ½. These need no validation rows;
-where there are some, they correct what the model says. The pooled map is then
+if there are any, they correct the model's probabilities. The pooled map is then
 
 .. math:: p^{\text{pooled}}(s) = w\, p^{\text{isotonic}}(s) + (1 - w)(s + \tfrac12), \qquad w = \frac{n}{n + 100}\, v,
 
 where n is the number of validation rows and v in [0, 1] is the part of the correction that holds on rows it was not
-learnt from: each half of the rows is predicted by the isotonic map of the other half, and v makes the squared error
-least. A model whose probabilities are right keeps them, whatever noise the rows have; one whose probabilities are off
-follows the rows.
+learnt from: each half of the rows is predicted by the isotonic map of the other half, and v minimises the squared
+error. Correct probabilities are thus kept, whatever the noise in the rows; wrong ones are corrected by the rows.
 
-Only the k best labels of each row take part, never all n×L: a probability is that of a label to be right, given its
-score and that it is among the k best of its row.
+Only the k best labels of each row are used, never all n×L: a probability is conditional on the label's score and on
+its being among the k best of its row.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ class ProbabilityMaps:
 
     @classmethod
     def fit(cls, pairs: ValidationPairs, *, probabilistic: bool) -> ProbabilityMaps:
-        """From validation pairs of scores, or of probabilities minus ½."""
+        """Fit to validation pairs of scores, or of probabilities minus ½."""
         labels, scores, on = pairs.labels, pairs.scores, pairs.on
         pooled = _corrected(pairs) if probabilistic else _isotonic(scores, on)
         positives = np.bincount(labels, weights=on, minlength=pairs.n_labels)
@@ -131,7 +130,7 @@ class Calibration:
     maps : ProbabilityMaps
         From scores to probabilities.
     reliability : ReliabilityBins
-        How well the probabilities hold on rows that they were not learnt from: each half of the validation rows is
+        Reliability of the probabilities on rows that they were not learnt from: each half of the validation rows is
         scored by the maps of the other half.
     """
 
@@ -147,12 +146,12 @@ class Calibration:
         return self.maps(labels, scores)
 
     def is_on(self, labels: Any, scores: Any) -> np.ndarray:
-        """Whether each label's score reaches its threshold; never for the label −1."""
+        """Whether each label's score reaches its threshold; False for the label −1."""
         ids = np.asarray(labels)
         return (ids >= 0) & (np.asarray(scores, dtype=np.float64) >= self.thresholds[np.maximum(ids, 0)])
 
     def of_labels(self, labels: Sequence[int]) -> Calibration:
-        """The calibration of some labels, by their ids in increasing order, which are numbered anew."""
+        """The calibration of some labels, by increasing ids, renumbered from 0."""
         maps, place = self.maps, {label: number for number, label in enumerate(labels)}
         own = [number for number, label in enumerate(maps.own_labels.tolist()) if label in place]
         knots = [np.arange(maps.own_starts[number], maps.own_starts[number + 1]) for number in own]
@@ -174,7 +173,7 @@ class Calibration:
 
     @classmethod
     def from_parts(cls, values: Any, n_labels: int) -> Calibration:
-        """The calibration that a folder describes; ValueError or TypeError if it is none of ``n_labels`` labels."""
+        """The calibration stored in a folder; ValueError or TypeError if it does not fit ``n_labels`` labels."""
         parts = {"maps": ProbabilityMaps(**values["maps"]), "reliability": ReliabilityBins(**values["reliability"])}
         found = cls(**{**values, **parts})
         check_choice(found.target, "target", TARGETS)
@@ -191,7 +190,7 @@ class Calibration:
 def probability_maps(model: MultiLabelModel, calibration: Calibration | None) -> ProbabilityMaps | None:
     """Maps from a model's scores to probabilities: its calibration, or else the scores themselves if they are some.
 
-    None for a model whose scores are no probabilities, before it is calibrated.
+    None for an uncalibrated model whose scores are not probabilities.
     """
     if calibration is not None:
         return calibration.maps
@@ -199,7 +198,7 @@ def probability_maps(model: MultiLabelModel, calibration: Calibration | None) ->
 
 
 def require_probabilities(model: MultiLabelModel, calibration: Calibration | None, wanted: str) -> ProbabilityMaps:
-    """As :func:`probability_maps`; InvalidInputError, which says what is ``wanted``, where there are none."""
+    """:func:`probability_maps`; raises InvalidInputError, naming what is ``wanted``, if there are none."""
     maps = probability_maps(model, calibration)
     if maps is None:
         raise InvalidInputError(
@@ -229,7 +228,7 @@ def fit_calibration(
     Y : CSR or array (n, L)
         The labels that these rows have.
     observed : CSR or array (n, L), optional
-        Mask of the known ones; unknown pairs are left out.
+        Mask of the known pairs; unknown ones are left out.
     target : {"micro", "macro", "example"}
         The F1 to choose thresholds for (:mod:`tagwise.inspection.thresholds`).
     shrinkage : float, optional
@@ -245,8 +244,8 @@ def fit_calibration(
     Notes
     -----
     Time O(n·k log(n·k)); memory O(n·k). The constants were chosen on training rows of debtags, cooking-stackexchange
-    and bibtex; with κ = 0 labels do worse there than with shared thresholds and maps alone. docs/notes/cascade.md has
-    what was compared for probabilities.
+    and bibtex; κ = 0 is worse there than shared thresholds and maps alone. docs/notes/cascade.md has the
+    comparison for probabilities.
     """
     check_choice(target, "target", TARGETS)
     drawn = _THRESHOLD_SHRINKAGE[target] if shrinkage is None else check_real(shrinkage, "shrinkage", minimum=0)
@@ -255,7 +254,7 @@ def fit_calibration(
         raise InvalidInputError("no listed label of the validation rows is known to be on or off.")
     if not pairs.on.any():
         raise InvalidInputError(
-            "none of the listed labels is on in any validation row, so there is nothing to calibrate by; pass rows "
+            "none of the listed labels is on in any validation row, so calibration is impossible; pass rows "
             "with labels that the model knows, or a larger k."
         )
     return Calibration(
@@ -269,7 +268,7 @@ def fit_calibration(
 
 
 def _halves(pairs: ValidationPairs) -> Iterator[tuple[ValidationPairs, ValidationPairs]]:
-    """Every other row, and the rows between them; then the other way round. Nothing for a single row."""
+    """Even and odd rows, then odd and even rows; nothing for a single row."""
     second = np.unique(pairs.rows, return_inverse=True)[1] % 2 == 1
     if second.any():
         for side in (second, ~second):
@@ -326,7 +325,7 @@ _FIELDS = Fields(
 
 
 def _check_maps(maps: ProbabilityMaps, n_labels: int) -> None:
-    """Raise ValueError where a folder's maps, arrays of the right types and sizes, are not those of a fit."""
+    """Raise ValueError if a folder's maps cannot come from a fit; types and sizes are checked before."""
     own, starts = maps.own_labels, maps.own_starts
     sound = len(maps.pooled_scores) > 0 and starts[0] == 0 and starts[-1] == len(maps.own_scores)
     sound &= bool((np.diff(starts) >= 1).all() and (np.diff(own) > 0).all() and (own < n_labels).all())

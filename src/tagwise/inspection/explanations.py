@@ -1,12 +1,12 @@
-r"""Why a label: the exact share of every feature in a linear score.
+r"""Explanations: the exact share of every feature in a linear score.
 
 The score of label j for a row x is :math:`s_j(x) = \sum_f x_f w_{jf} + b_j`. The products :math:`x_f w_{jf}` are the
 contributions of the features; with the intercept :math:`b_j` they add up to the score of ``decision_function``, up to
 rounding. If the model scales rows to unit length, x is the scaled row. Scores are centred so that 0 separates off from
 on: under squared loss, :math:`b_j` includes the −½ that does so.
 
-The features of a dense block (:class:`tagwise.data.FeatureBlocks`), an embedding say, mean nothing one by one: what the
-block contributes is one number, :math:`\sum_{f \in D} x_f w_{jf}`, which stands at its first feature.
+The features of a dense block (:class:`tagwise.data.FeatureBlocks`), such as an embedding, mean nothing individually:
+the block contributes one number, :math:`\sum_{f \in D} x_f w_{jf}`, stored at its first feature.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 LEAST_SHARE = 0.005
-"""Least share of all absolute contributions that is shown to people one by one."""
+"""Least share of the absolute contributions for a word to be shown individually."""
 
 # Weights of one block of labels, whatever the number of features: 4 million numbers, 16 MB as float32.
 _BLOCK_WEIGHTS = 1 << 22
@@ -143,7 +143,7 @@ def explain_labels(model: MultiLabelModel, X: Any, labels: Any) -> Explanations:
 def heaviest_features(model: MultiLabelModel, label: int, top: int = 10) -> tuple[np.ndarray, np.ndarray]:
     """The features with the largest positive weights of a label, and the weights, largest first, ties by id.
 
-    Fewer than ``top`` if fewer have a weight above 0. Features of a dense block are not looked at.
+    Fewer than ``top`` if fewer have a weight above 0. Features of a dense block are ignored.
     """
     return next(heaviest_features_of_each(model, _checked_label(model, label), top))
 
@@ -151,7 +151,7 @@ def heaviest_features(model: MultiLabelModel, label: int, top: int = 10) -> tupl
 def heaviest_features_of_each(
     model: MultiLabelModel, labels: np.ndarray, top: int = 10
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """As :func:`heaviest_features`, for each of many labels in turn; weights are looked up in blocks of labels.
+    """:func:`heaviest_features` for each of many labels in turn; weights are looked up in blocks of labels.
 
     Time O(d) per label, memory that of a block of weights.
     """
@@ -170,9 +170,9 @@ def heaviest_features_of_each(
 
 
 def nearest_labels(model: MultiLabelModel, label: int, top: int = 10) -> tuple[np.ndarray, np.ndarray]:
-    """The labels that a model tells apart least from one label: by the cosine w_j·w_l / (‖w_j‖ ‖w_l‖) of their weights.
+    """The labels most similar to one label, by the cosine w_j·w_l / (‖w_j‖ ‖w_l‖) of their weights.
 
-    The model must have linear scores, as for :func:`explain_labels`; an ExplanationError says if it has none.
+    The model must have linear scores, as for :func:`explain_labels`; otherwise an ExplanationError is raised.
 
     Returns
     -------

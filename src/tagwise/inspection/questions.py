@@ -1,19 +1,19 @@
-r"""Questions to people: the pairs of a row and a label whose answer teaches a model most.
+r"""Questions to people: the pairs of a row and a label whose answers teach a model most.
 
 The worth of a question is how uncertain its answer is, times how rare the label is:
 
 .. math:: v_{ij} = p_{ij} (1 - p_{ij})\, q_j^{\rho}
 
 with p the calibrated probability that row i has label j, q the inverse propensity of the label
-(:func:`tagwise.metrics.inverse_propensity`) and ρ from 0 to 1 how much rarity counts. Two questions on one label teach
-less together than alone if their rows are alike. So questions are chosen one by one, always the one with the largest
+(:func:`tagwise.metrics.inverse_propensity`) and ρ from 0 to 1 the weight of rarity. Two questions on one label are
+redundant if their rows are similar. So questions are chosen one by one, always the one with the largest
 gain
 
 .. math:: g_{ij}(S) = v_{ij} \left(1 - \max_{(t, j) \in S} \cos^+(e_i, e_t)\right)
 
-given the set S of those chosen so far; e_i is what the model makes of row i, its embedding xᵀW. A gain only ever falls
-as S grows. So gains that may be out of date, of which the largest is computed again when its turn comes, give the same
-questions as computing all of them again at every step.
+given the set S of those chosen so far; e_i is the model's embedding xᵀW of row i. Gains never rise as S grows,
+so lazy evaluation (recomputing only the largest, possibly outdated gain) gives the same questions as recomputing all
+gains at every step.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ STRATEGIES = ("informative", "top", "random")
 
 # Labels of a row that may be asked about, and candidates that are kept per label for each one that may be chosen.
 _CANDIDATES, _SPARE = 20, 20
-# Numbers that stand for a row where the model has no embedding of its own.
+# Dimensions of the random projection of rows, for models without an embedding.
 _PROJECTIONS = 64
 
 
@@ -55,7 +55,7 @@ class Questions:
     ----------
     rows, labels : int64 arrays (Q,)
     probabilities : float64 array (Q,)
-        How probable it is that the row has the label; NaN where the model has no probabilities, and for random pairs.
+        Probability that the row has the label; NaN if the model has no probabilities, and for random pairs.
     """
 
     rows: np.ndarray
@@ -98,33 +98,32 @@ def ask(
     X : CSR or array (n, d)
         Rows of which little or nothing is known.
     budget : int
-        Number of questions. There are fewer where the limits below leave no more.
+        Number of questions; fewer if the limits below leave no more.
     strategy : {"informative", "top", "random"}
         ``"informative"``: the most uncertain pairs, rare labels before frequent ones, of rows that are unlike each
-        other, as above. ``"top"``: the best labels of random rows, as somebody answers who works through suggestions.
+        other, as above. ``"top"``: the best labels of random rows, as when working through suggestions.
         ``"random"``: pairs drawn at random.
     calibration : Calibration, optional
         Maps from the scores to probabilities.
     counts : (int array (L,), int), optional
-        Number of training rows with each label, and of all of them. None: what the model itself knows of that
-        (Cascade); else labels weigh the same.
+        Number of training rows with each label, and of all of them. None: the model's own counts (Cascade),
+        or else equal weights.
     exclude : CSR or array (n, L), optional
         Pairs that are known already, and not asked about.
     per_row : int
-        At most so many questions on a row; not for ``"random"``.
+        Maximum number of questions on a row; not for ``"random"``.
     per_label : int, optional
-        At most so many questions on a label, for ``"informative"``. By default a twentieth of the budget, and at
-        least 3.
+        Maximum number of questions on a label, for ``"informative"``. By default 5% of the budget, and at least 3.
     rarity : float
-        ρ from 0, all labels weigh the same, to 1, a label weighs as much as in PSP. What is asked on rare labels helps
-        these, and on frequent ones the first suggestion of most rows.
+        ρ from 0, all labels weigh the same, to 1, a label weighs as much as in PSP. Questions on rare labels help
+        these; questions on frequent ones improve the first suggestion of most rows.
     random_state : int, Generator, RandomState or None
         For ``"top"`` and ``"random"``, and for models without an embedding of their own.
 
     Returns
     -------
     Questions
-        The most telling first.
+        Most informative first.
 
     Notes
     -----
@@ -204,7 +203,7 @@ def _random_pairs(
 
 
 def _inverse_propensity(model: MultiLabelModel, counts: tuple[Any, int] | None) -> np.ndarray:
-    """The inverse propensity of each label (L,); 1 where nobody knows how frequent labels are."""
+    """Inverse propensities (L,); 1 if label frequencies are unknown."""
     if counts is None:
         try:
             counts = model.purpose_facts()[1][:2]
@@ -239,7 +238,7 @@ def _greedy(
     waiting = iter(np.argsort(-worth, kind="stable").tolist())
     ahead = next(waiting, None)
     heap: list[tuple[float, int]] = []
-    # How alike each candidate is to rows chosen for its label, and with how many of these it was compared.
+    # Similarity of each candidate to the rows chosen for its label, and the number of rows compared.
     alike, compared = np.zeros(len(worth)), np.zeros(len(worth), dtype=np.int64)
     rows_of: dict[int, list[int]] = {}
     asked = np.zeros(len(embedded), dtype=np.int64)

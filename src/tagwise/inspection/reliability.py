@@ -33,7 +33,7 @@ class ReliabilityBins:
     count: np.ndarray
 
     def check(self) -> None:
-        """Raise ValueError where bins of a folder cannot be those of a calibration."""
+        """Raise ValueError if bins from a folder cannot come from a calibration."""
         _FIELDS.check({name: np.nan_to_num(array) for name, array in vars(self).items()}, {})
         filled = self.count > 0
         for shares in (self.predicted[filled], self.observed[filled]):
@@ -47,7 +47,7 @@ class ReliabilityBins:
         return self.total(np.abs(self.observed - self.predicted)) / pairs if pairs else float("nan")
 
     def total(self, means: np.ndarray) -> float:
-        """The sum over all pairs of what has these means (B) in the bins."""
+        """Sum over all pairs of a quantity with these means (B) in the bins."""
         filled = self.count > 0
         return float(means[filled] @ self.count[filled])
 

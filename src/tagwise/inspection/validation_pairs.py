@@ -1,4 +1,4 @@
-"""The best labels of validation rows, their scores, and which are right: what a calibration learns from."""
+"""The best labels of validation rows, their scores, and which of them are right: the data of a calibration."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ValidationPairs:
 
     @classmethod
     def of(cls, labels: Any, scores: Any, Y: Any, observed: Any = None) -> ValidationPairs:
-        """From ``predict_topk``'s two arrays (n, k), the true labels (n, L) and the mask of known ones, if any."""
+        """Pairs from ``predict_topk``'s two arrays (n, k), the true labels (n, L) and the mask of known ones."""
         truth = check_labels(Y)
         ids, values = np.asarray(labels), np.asarray(scores)
         _check_ranking(ids, values, truth.shape)
@@ -76,7 +76,7 @@ class ValidationPairs:
 
 
 def are_listed(labels: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Whether each place of a ranking has a label: not −1, nor one of which nothing is known, by its lowest score."""
+    """Whether each place of a ranking holds a label: not −1, nor an unfitted one, recognised by its minimal score."""
     return np.asarray((labels >= 0) & (scores > LOWEST_SCORE / 2))
 
 

@@ -1,4 +1,4 @@
-"""Propensities: how likely a true label is to be missing from the data, by its frequency.
+"""Propensities: the probability that a true label is observed in the data, by its frequency.
 
 Following Jain, Prabhu and Varma, "Extreme multi-label loss functions for recommendation, tagging, ranking and
 other missing label applications", KDD 2016.
@@ -17,7 +17,7 @@ from tagwise.validation import check_flag, check_labels, check_real
 
 __all__ = ["PROPENSITY_CONSTANTS", "inverse_propensity", "inverse_propensity_of_counts", "propensity_constants"]
 
-# Steps after which an estimate of rows moves no more.
+# Steps after which the estimate of rows has converged.
 _STEPS = 60
 
 PROPENSITY_CONSTANTS: Mapping[str, tuple[float, float]] = MappingProxyType(
@@ -56,7 +56,7 @@ def propensity_constants(dataset: str) -> tuple[float, float]:
 
 
 def inverse_propensity(Y_train: Any, A: float = 0.55, B: float = 1.5, *, listed_only: bool = False) -> np.ndarray:
-    r"""Inverse propensity of each label: how many true labels one observed label stands for.
+    r"""Inverse propensity of each label: the number of true labels per observed one.
 
     .. math:: q_l = 1 + C (N_l + B)^{-A}, \qquad C = (\ln N - 1)(B + 1)^A
 
@@ -95,7 +95,7 @@ def inverse_propensity(Y_train: Any, A: float = 0.55, B: float = 1.5, *, listed_
 
 
 def inverse_propensity_of_counts(counts: np.ndarray, n_rows: int, A: float = 0.55, B: float = 1.5) -> np.ndarray:
-    """:func:`inverse_propensity` of labels that occur in so many of ``n_rows`` training rows."""
+    """:func:`inverse_propensity` of labels with these counts among ``n_rows`` training rows."""
     if n_rows < 3:
         raise InvalidInputError(
             f"Y_train has {n_rows} rows; propensities need at least 3, since ln N - 1 is negative below that."

@@ -5,7 +5,7 @@ Let p_ij be the probability that row i has label j, and a_ij = 1 where the label
 =========  =====================================================================================================
 precision  Σ_ij a_ij p_ij: the k most probable labels
 recall     Σ_ij a_ij p_ij·w_j with w_j = 1/(1 + o_j), where training rows with label j have o_j other labels on
-           average: a label is worth more where it is one of few
+           average: a label is worth more in rows with few labels
 psp        Σ_ij a_ij p_ij·q_j with the inverse propensities q of the training rows
 macro_f1   the mean over labels of 2 Σ_i a_ij p_ij / (Σ_i a_ij + Σ_i p_ij)
 =========  =====================================================================================================
@@ -35,7 +35,7 @@ from tagwise.metrics.propensity import inverse_propensity_of_counts
 __all__ = ["PURPOSES", "LabelCounts", "choose_labels", "needs_all_rows"]
 
 PURPOSES = ("precision", "recall", "psp", "macro_f1")
-"""Purposes that labels may be chosen for."""
+"""Metrics that labels can be chosen for."""
 
 # Passes over the rows; the third changes little.
 _MOST_SWEEPS = 20
@@ -51,7 +51,7 @@ class LabelCounts(NamedTuple):
     n_rows: int
     """Number of training rows."""
     pairs: sp.csr_matrix | None = None
-    """CSR (L, L): rows with labels j and t, for j < t; None where nobody counted."""
+    """CSR (L, L): rows with labels j and t, for j < t; None if not counted."""
 
     def weights(self, purpose: str) -> np.ndarray:
         """Worth of finding each label (L,), for purposes that are a sum over rows.
@@ -68,7 +68,7 @@ class LabelCounts(NamedTuple):
 
 
 def needs_all_rows(purpose: str | None) -> bool:
-    """Whether a row's labels depend on which other rows are asked about."""
+    """Whether the labels chosen for a row depend on the other rows."""
     return purpose == "macro_f1"
 
 
@@ -82,7 +82,7 @@ def choose_labels(
     labels : int array (n, M)
         Candidates of each row, M ≥ k, best first, −1 for none.
     probabilities : array (n, M)
-        In [0, 1]; whatever it is where the label is −1. Labels that are not listed are taken to have probability 0.
+        In [0, 1]; ignored where the label is −1. Labels that are not listed are taken to have probability 0.
     k : int
     purpose : str
         One of :data:`PURPOSES`.
@@ -136,7 +136,7 @@ def _sweep(
     picked: np.ndarray,
     chosen: np.ndarray,
 ) -> int:
-    """Let each row choose anew, given all others; returns how many rows changed.
+    """Let each row choose again, given all others; returns the number of rows changed.
 
     Per label, Σ_i p_ij is ``expected``, Σ_i a_ij p_ij ``found`` and Σ_i a_ij ``picked``.
     """

@@ -96,10 +96,10 @@ class Metric:
     function: Callable[..., Any]
     """Takes the truth and the prediction."""
     meaning: str
-    """For people, in tables and reports."""
+    """Meaning, for tables and reports."""
     higher_is_better: bool = field(default=True, kw_only=True)
     shown: bool = field(default=True, kw_only=True)
-    """Whether evaluations, commands and reports show it."""
+    """Whether evaluations, commands and reports show the metric."""
 
 
 @dataclass(frozen=True)
@@ -111,21 +111,21 @@ class RankingMetric(Metric):
     values: Callable[[np.ndarray, int, np.ndarray], np.ndarray]
     """The metric at some k, from the sums, the number of rows, and these k."""
     weighted: bool = False
-    """Whether labels are weighed by inverse propensities."""
+    """Whether labels are weighted by inverse propensities."""
     add: np.ufunc = np.add
     """Operation that makes sums of all rows from those of parts."""
 
 
 @dataclass(frozen=True, eq=False)
 class RankingSums:
-    """Sums over rows that the ranking metrics depend on, by the metric's name."""
+    """Sums over rows for each ranking metric, by name."""
 
     n_rows: int
     sums: dict[str, np.ndarray]
 
     @classmethod
     def of(cls, hits: Hits) -> RankingSums:
-        """Sums of all metrics; of those with weights only where the hits have them."""
+        """Sums for all metrics; for weighted ones only if the hits have weights."""
         metrics = [metric for metric in RANKINGS if hits.inverse_propensity is not None or not metric.weighted]
         return cls(len(hits.labels), {metric.name: metric.sums(hits) for metric in metrics})
 
@@ -388,9 +388,9 @@ def _share(gained: np.ndarray, n_rows: int, ks: np.ndarray) -> np.ndarray:
 
 
 def _first_ranks(hits: Hits) -> np.ndarray:
-    """The first rank, from 0, at which any row has each label rightly (L).
+    """First rank, from 0, at which any row predicts each label correctly (L).
 
-    It is k where no row has, and k + 1 where the label is true in none.
+    k if no row does, and k + 1 if the label is true in none.
     """
     width = hits.labels.shape[1]
     first = np.full(hits.truth.shape[1], width + 1, dtype=np.int32)

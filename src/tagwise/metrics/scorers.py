@@ -58,16 +58,14 @@ def scorer(name: str, **options: Any) -> Scorer:
         sets of labels, such as ``"micro_f1"``. Of a loss, ``"hamming_loss"``, the negative is taken, as scikit-learn
         does.
     **options
-        Further arguments of the metric, such as ``inverse_propensity`` for ``"psp_at_5"``, where these are not known
-        from the rows.
+        Further arguments of the metric that rows do not provide, such as ``inverse_propensity`` for ``"psp_at_5"``.
 
     Returns
     -------
     Scorer
         Called with an estimator, rows and their labels. The estimator is a model of tagwise, a
         :class:`~tagwise.Tagger`, a pipeline that ends in one, or any classifier of scikit-learn that has
-        ``decision_function`` (``predict`` for metrics of sets). Tags of the rows that a tagger has never seen count as
-        missed.
+        ``decision_function`` (``predict`` for metrics of sets). Tags not seen in training count as missed.
 
     Examples
     --------
@@ -101,7 +99,7 @@ def _parsed(name: str) -> tuple[str, int | None]:
 
 
 def _last_step(estimator: Any, X: Any) -> tuple[Any, Any]:
-    """The model at the end of a search or a pipeline, and the rows as they reach it."""
+    """The model at the end of a search or a pipeline, and the rows as passed to it."""
     if hasattr(estimator, "best_estimator_"):
         return _last_step(estimator.best_estimator_, X)
     if hasattr(estimator, "steps") and hasattr(estimator, "named_steps"):

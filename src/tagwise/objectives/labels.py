@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 UNLISTED = ("off", "unknown")
-"""Meanings of a label that a row does not list: off, or unknown, since nobody looked."""
+"""Meanings of a label that a row does not list: off, or unknown, since not checked."""
 
 # Of the subspace iteration of the start: its rounds, and labels that the intercepts' row is added to at a time.
 _POWER_ROUNDS = 2

@@ -40,7 +40,8 @@ def compared_figures(drift: Drift) -> list[Compared]:
         gap = abs(now.unknown_mean - then.unknown_mean)
         differs, large = drift.unknown_p <= LEVEL, gap >= _GAP
         words = "unknown words" if differs and large else ""
-        small = f"Unknown words differ ({_p(drift.unknown_p)}), but by less than one point." if differs and not large else ""
+        small = f"Unknown words differ ({_p(drift.unknown_p)}), but by less than one point."
+        small = small if differs and not large else ""
         before, after = (f"{percent(one.unknown_mean)}%" for one in (then, now))
         figures.append(Compared("unknown words per text", before, after, drift.unknown_p, words, small))
     empty = "texts without known words" if drift.empty_p <= LEVEL else ""

@@ -15,7 +15,7 @@ from tagwise.kernels.sampled_pairs import contains_pairs
 GROUPS = ("head", "middle", "tail")
 """The most frequent labels, those between, and the rarest."""
 PRECISIONS = (0.95, 0.9, 0.8)
-"""Usual demands on suggestions that nobody looks at."""
+"""Usual precision targets for suggestions accepted without review."""
 # With fewer suggestions above a threshold, their precision is chance.
 _FEWEST_ACCEPTED = 20
 
@@ -124,10 +124,10 @@ class Acceptance:
     accepted: np.ndarray
     precision: np.ndarray
     recall: np.ndarray
-    count: np.ndarray  # how many suggestions are accepted
+    count: np.ndarray  # number of accepted suggestions
 
     def at(self, precision: float) -> int | None:
-        """The place that accepts the most suggestions at no less than this precision; None where there is none."""
+        """Index that accepts the most suggestions at this precision or more; None if there is none."""
         good = np.flatnonzero((self.precision >= precision) & (self.count >= _FEWEST_ACCEPTED))
         return int(good[-1]) if len(good) else None
 

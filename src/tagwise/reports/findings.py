@@ -83,8 +83,8 @@ class Example:
     shortened: bool  # whether there is more text than these parts
     suggestions: list[Suggestion]  # with the shares of all words if the model has exact explanations
     right: list[bool]  # whether the row has each of them
-    missed: list[str]  # tags of the row that are not among them, including those that training never saw
-    unseen: frozenset[str]  # tags of the row that training never saw
+    missed: list[str]  # tags of the row that are not among them, including those not seen in training
+    unseen: frozenset[str]  # tags of the row not seen in training
 
     @property
     def words(self) -> list[str]:
@@ -110,7 +110,7 @@ class Findings:
 
     evaluation: Evaluation
     frequent: dict[str, float]  # the metrics of suggesting the most frequent tags to every row
-    reachable: dict[str, float]  # those of suggesting the rows' own tags, except for tags that training never saw
+    reachable: dict[str, float]  # those of suggesting the rows' own tags, except for tags not seen in training
     acceptance: Acceptance  # of the first five suggestions of each row
     confused: list[Confusion]  # the pairs of tags that are taken for each other most
     to_check: list[RowToCheck]
@@ -163,7 +163,7 @@ def gather_findings(
 
     Notes
     -----
-    Tags that training never saw count as missed in ``evaluation``, but are in no curve or table by training frequency.
+    Tags not seen in training count as missed in ``evaluation``, but are in no curve or table by training frequency.
     Memory O(n·10) besides the rows; n×L is never allocated.
     """
     n_examples = check_integer(n_examples, "n_examples", minimum=0)

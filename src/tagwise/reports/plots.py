@@ -168,7 +168,7 @@ def draw_bins(axes: Any, bins: FrequencyBins) -> None:
     _legend(axes)
 
 
-@_plot("histogram", "How many tags have how many training rows")
+@_plot("histogram", "Number of tags by number of training rows")
 def draw_histogram(axes: Any, bins: FrequencyBins, tag_rows: np.ndarray, tag_group: np.ndarray) -> None:
     """Histogram of tags by training rows, coloured by head, middle and tail."""
     bottom = np.zeros(len(bins.low))

@@ -31,7 +31,7 @@ class Monitoring:
         said = "Texts answered in one call."
         self.batch_texts = Histogram("tagwise_batch_texts", said, ["tagger"], buckets=_SIZES, **here)
         self.texts = Counter("tagwise_texts", "Texts that the model was asked about.", ["tagger"], **here)
-        said = "Texts without a word that training saw."
+        said = "Texts without a known word."
         self.unknown_texts = Counter("tagwise_texts_without_known_word", said, ["tagger"], **here)
         self.feedback = Counter("tagwise_feedback_tags", "Tags that people answered.", ["tagger", "answer"], **here)
         self.model = Gauge(
@@ -43,7 +43,7 @@ class Monitoring:
         )
 
     def texts_answered(self, tagger: str, count: int, unknown: int) -> None:
-        """Count texts that the model was asked about in one call, and those without a word that training saw."""
+        """Count texts that the model was asked about in one call, and those without a known word."""
         self.batch_texts.labels(tagger).observe(count)
         self.texts.labels(tagger).inc(count)
         self.unknown_texts.labels(tagger).inc(unknown)

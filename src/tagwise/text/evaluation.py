@@ -62,14 +62,14 @@ class Evaluation:
         rows that have some.
     rows : int
     unseen : Counter of str
-        Tags that neither training rows nor the vocabulary have, and in how many rows each is. No model can suggest
+        Number of rows of each tag that is neither in training rows nor in the vocabulary. No model can suggest
         them; they count as missed.
     new : Counter of str
-        Tags of the vocabulary that no training row has, and in how many rows each is.
+        Number of rows of each tag of the vocabulary that no training row has.
     rows_with_new : int
         Rows with such a tag.
     rows_without_words : int
-        Texts without a word that training saw; all of them get the same suggestions.
+        Texts without a known word; all of them get the same suggestions.
     rows_without_tags : int
         Rows without a tag: every suggestion for them is wrong.
     """
@@ -119,15 +119,15 @@ def evaluate(
     n_training_rows: int,
     answers: RankedRows | None = None,
 ) -> Evaluation:
-    """Metrics of rankings and decisions; ``tag_rows`` (L) says how many training rows had each tag.
+    """Metrics of rankings and decisions; ``tag_rows`` (L): number of training rows with each tag.
 
     ``answers`` are those to these rows, with at least the largest k of ``ks``, if there are some already.
     """
     wanted, _ = check_ks(ks, "ks")
     if rows.observed is not None and rows.Y.multiply(rows.observed).nnz == rows.observed.nnz:
         warn(
-            "known: no tag is known to be off in any of these rows. Only known tags take part, so every suggestion is "
-            "right and the figures say nothing; leave known out.",
+            "known contains no tag that is off in its row. Only known tags are measured, so every suggestion counts as "
+            "right and the figures are meaningless; leave known out.",
             TagwiseWarning,
         )
     if answers is None:
@@ -177,7 +177,7 @@ def decided_labels(model: MultiLabelModel, calibration: Calibration | None, X: s
 def _decisions(
     model: MultiLabelModel, calibration: Calibration | None, X: Any, k: int
 ) -> Iterator[tuple[tuple[int, int], np.ndarray, np.ndarray, list[np.ndarray]]]:
-    """Of each block of rows its borders, at least k best labels, or all, their scores, and those that are on."""
+    """For each block of rows: its borders, the k best labels or more, their scores, and which are on."""
     for start, stop in even_chunks(X.shape[0], _BLOCK_ROWS):
         rows, least = X[start:stop], DEFAULT_K if calibration is None else calibration.k
         labels, scores = model.predict_topk(rows, max(k, least))
@@ -210,7 +210,7 @@ class MeasuredTagger(BaseEstimator):
             raise NotFittedError("This Tagger is not fitted yet; call fit(texts, tags) or load a saved tagger first.")
 
     def score(self, texts: Iterable[str], tags: Any) -> float:
-        """nDCG@5 (:func:`tagwise.metrics.ndcg_at_k`) of the suggestions; tags that training never saw count as missed.
+        """nDCG@5 (:func:`tagwise.metrics.ndcg_at_k`) of the suggestions; tags not seen in training count as missed.
 
         :meth:`evaluate` has more metrics, and :func:`tagwise.metrics.scorer` makes any of them a ``scoring`` of
         scikit-learn.
@@ -247,7 +247,7 @@ class MeasuredTagger(BaseEstimator):
         Returns
         -------
         self
-            With ``calibration_`` and ``reference_``. Tags that training never saw are ignored, with a warning.
+            With ``calibration_`` and ``reference_``. Tags not seen in training are ignored, with a warning.
         """
         check_choice(target, "target", TARGETS)
         self._require_fitted()
@@ -255,8 +255,8 @@ class MeasuredTagger(BaseEstimator):
         rows = self.validation_rows(texts, tags, known)
         if rows.unseen:
             warn(
-                f"The calibration ignores {counted(len(rows.unseen), 'tag')} of the validation rows that training "
-                f"never saw, such as {min(rows.unseen)!r}.",
+                f"The calibration ignores {counted(len(rows.unseen), 'tag')} of the validation rows not seen in "
+                f"training, such as {min(rows.unseen)!r}.",
                 TagwiseWarning,
             )
         k = min(self.model_.n_labels_, max(DEFAULT_K, 2 * int(np.diff(rows.Y.indptr).max())))
@@ -276,7 +276,7 @@ class MeasuredTagger(BaseEstimator):
         Parameters
         ----------
         texts, tags, known
-            As in :meth:`fit`. With ``known``, only known tags take part.
+            As in :meth:`fit`. With ``known``, only known tags are measured.
         ks : sequence of int
             The cut-offs k of the ranking metrics.
         """

@@ -92,7 +92,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
 
     With ``bigrams``, two words that follow each other count as well, which recognises phrases; with ``characters``, so
     do runs of 3 to 5 characters within a word and one space on either side of it, which recognise parts of words,
-    spellings that training never saw, and texts without spaces. Rows are scaled over all together.
+    spellings not seen in training, and texts without spaces. Rows are scaled over all together.
 
     Parameters
     ----------

@@ -54,7 +54,7 @@ __all__ = ["Tagger"]
 # Texts that are read, scored and answered at a time: enough to share the work of a block among threads.
 _BLOCK_TEXTS = 512
 
-# A vocabulary of so many tags is hardly one of new tags alone.
+# A vocabulary of this many tags is unlikely to consist of new tags only.
 _MANY_TAGS = 10
 
 
@@ -92,22 +92,22 @@ class Tagger(MeasuredTagger):
         from :data:`tagwise.registry.MODEL_NAMES`, such as ``"leml"``, for that model with its defaults. Or an
         estimator, such as ``LEML(rank=200)``, of which a copy is fitted.
     unlisted : {"off", "unknown"}
-        How to treat unlisted tags. ``"unknown"``: as unknown, since nobody looked; tags are right where
-        they are listed, and rare ones are missing most often. Cascade then estimates the probability that a tag is
+        How to treat unlisted tags. ``"unknown"``: not checked; listed tags are right, and rare tags are
+        missing most often. Cascade then estimates the probability that a tag is
         right rather than listed; other linear models weigh positives by their inverse propensity, unless an estimator
-        with another ``positive_weight`` is given. Where somebody did look, give ``known`` to :meth:`fit` instead.
+        with another ``positive_weight`` is given. If tags were checked, pass ``known`` to :meth:`fit` instead.
     vocabulary : list of tags, or dict from tags to names, optional
-        Tags that can be suggested although no text has them, and what tags are called where they are ids; a list of
-        names has the name first and alternative names after it. Cascade learns from names: those of the dictionary,
+        Tags that can be suggested although no text has them, and names of tags that are ids; a list of names holds the
+        preferred name, then alternative names. Cascade learns from names: those of the dictionary,
         and the other tags themselves when at least half of them have a word of the training texts
-        (:mod:`tagwise.text.names`). Other models hardly suggest tags that no text has.
+        (:mod:`tagwise.text.names`). Other models rarely suggest tags that no text has.
     normalise_tags : bool
         Whether tags that differ only in capitals, in blanks or in the form of their characters are one, written as in
-        the vocabulary or else as in most texts. The tags of texts that the tagger is measured on are read likewise.
+        the vocabulary or else as in most texts. The same holds for the tags of texts that the tagger is measured on.
     features : "words", "auto" or transformer, default "words"
         Features of texts. ``"words"``: ``TextFeatures()``. ``"auto"``: bigrams or character n-grams too, where they
         rank validation rows of the training rows better (:func:`tagwise.text.choice.choose_features`). Or a
-        :class:`~tagwise.TextFeatures` with settings of one's own, or any transformer from texts to a matrix, of which a
+        configured :class:`~tagwise.TextFeatures`, or any transformer from texts to a matrix, of which a
         clone is fitted. :meth:`save` keeps TextFeatures and scikit-learn's TfidfVectorizer, CountVectorizer and
         HashingVectorizer; others cannot be saved.
     updatable : bool
@@ -115,9 +115,8 @@ class Tagger(MeasuredTagger):
         :meth:`update` can learn further texts. Passed to the model also where that is given as an estimator.
     embedder : "static", "minilm" or function, optional
         Embeddings of texts, beside their words (:mod:`tagwise.text.embeddings`; :class:`~tagwise.data.FeatureBlocks`
-        says which models read both). Any function from a list of texts to an array (n, q) will do. A folder holds the
-        name of the embedder and a fingerprint of its output; a function has to be handed to :meth:`use_embedder` after
-        loading.
+        says which models read both). A function maps a list of texts to an array (n, q). A folder holds the name of
+        the embedder and a fingerprint of its output; a function must be passed to :meth:`use_embedder` after loading.
     embedding_cache : path, optional
         A folder in which embeddings are kept by hashes of the texts, so that no text is embedded twice.
     n_jobs, random_state, verbose
@@ -139,7 +138,7 @@ class Tagger(MeasuredTagger):
     calibration_ : Calibration or None
         Result of :meth:`calibrate`; None before it and after every fit.
     reference_ : Profile or None
-        Profile of the rows of :meth:`calibrate`, with which :meth:`drift` compares others; None likewise.
+        Profile of the rows of :meth:`calibrate`, the reference of :meth:`drift`; None before it and after every fit.
     training_ : dict
         Figures of the training rows: ``rows``, ``features``, ``words``, ``tags``, ``assignments``, ``known_pairs``
         (None where all tags are known), ``known_without_rows``, ``rows_without_words``, ``rows_without_tags``,
@@ -147,7 +146,7 @@ class Tagger(MeasuredTagger):
 
     Notes
     -----
-    A text without any word that training saw is an empty row: its scores are the intercepts of the model, so all such
+    A text without any known word is an empty row: its scores are the intercepts of the model, so all such
     texts get the same suggestions, the most frequent tags. ``transform(texts)`` shows which texts those are.
 
     In scikit-learn's tools texts are X and tags y: ``cross_val_score(Tagger(), texts, tags)``, the last step of a
@@ -178,7 +177,7 @@ class Tagger(MeasuredTagger):
     verbose: Any = 0
 
     def set_params(self, **params: Any) -> Tagger:
-        """As in scikit-learn; ``model__rank`` and ``features__min_df`` are those of estimators that were given."""
+        """Set parameters, as in scikit-learn; ``model__rank`` needs an estimator as ``model``."""
         for part, example in (("model", "LEML()"), ("features", "TextFeatures()")):
             value = params.get(part, getattr(self, part))
             nested = next((name for name in params if name.startswith(f"{part}__")), None)
@@ -204,22 +203,22 @@ class Tagger(MeasuredTagger):
         callback: Callback | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> Tagger:
-        """Learn from texts and the tags that each has; a fit that fails leaves the tagger as it was.
+        """Learn from texts and their tags. A fit that fails leaves the tagger unchanged.
 
         Parameters
         ----------
         texts : list of str
             Or a column of pandas or polars.
         tags : list of lists of str or int, or 0/1 matrix (n, L)
-            The tags of each text, maybe none. Or an array, sparse matrix or data frame with one column of 0 and 1 per
+            The tags of each text; may be empty. Or an array, sparse matrix or data frame with one column of 0 and 1 per
             tag, as of scikit-learn's ``MultiLabelBinarizer``: tags are then the numbers of the columns, or the names
             that a data frame gives them.
         known : list of lists of str or int (or None), or matrix, optional
-            For each text, the tags that were checked, beside those that it has: any other tag is unknown and never
+            For each text, the tags that were checked, in addition to its own: any other tag is unknown and never
             influences the fit. None in place of a list means that all tags, those of the vocabulary included, are known
             for that text; ``known=None``, that they are for all texts.
         sample_weight : array (n,), optional
-            How often each text counts, for models whose ``fit`` takes it.
+            Weight of each text, for models whose ``fit`` takes it.
         callback : callable(iteration, info), optional
             Called after every iteration of the model's fit; returning True stops it.
         checkpoint : Checkpoint, optional
@@ -259,7 +258,7 @@ class Tagger(MeasuredTagger):
         )
 
     def _new_features(self, rows: TrainingRows) -> tuple[FittedFeatures, str]:
-        """The features to fit, and why these, where they were chosen."""
+        """The features to fit, and the reason if they were chosen automatically."""
         features: FittedFeatures
         why = ""
         if self.features == "auto":
@@ -277,9 +276,9 @@ class Tagger(MeasuredTagger):
     def _names(
         self, model: MultiLabelModel, rows: TrainingRows, called: dict[Any, str], features: FittedFeatures
     ) -> sp.csr_matrix | FeatureBlocks | None:
-        """The features of what tags are ``called``, where the model learns from names and they are words.
+        """Features of the names of tags, if the model learns from names and the names have known words.
 
-        Warns about tags of the vocabulary of which the model can know nothing.
+        Warns about tags of the vocabulary that the model cannot learn.
         """
         tags, new, names = rows.tags, ~rows.has_rows, None
         reason = f"{type(model).__name__} does not learn from names; the default model does"
@@ -289,21 +288,21 @@ class Tagger(MeasuredTagger):
         listed = [tag for tag, is_new in zip(tags, new) if not is_new]
         if len(called) >= _MANY_TAGS and called.keys().isdisjoint(listed):
             warn(
-                f"vocabulary has none of the tags of the texts: these are written like {listed[0]!r:.60}, those like "
-                f"{next(iter(called))!r:.60}. Write them alike, so that names belong to tags.",
+                f"vocabulary and texts have no tag in common: texts have {listed[0]!r:.60}, for example, and the "
+                f"vocabulary {next(iter(called))!r:.60}. Use the same spelling in both, so that names match tags.",
                 TagwiseWarning,
             )
         unheard = new & np.array([tag in called for tag in tags]) & (True if names is None else ~has_name(names))
         if unheard.any():
             warn(
                 f"vocabulary has {counted(int(unheard.sum()), 'tag')} that no text has, such as "
-                f"{tags[int(np.argmax(unheard))]!r:.60}, and that will hardly be suggested: {reason}.",
+                f"{tags[int(np.argmax(unheard))]!r:.60}, and that will rarely be suggested: {reason}.",
                 TagwiseWarning,
             )
         return names
 
     def _choose(self, figures: dict[str, Any]) -> tuple[ModelChoice, MultiLabelModel]:
-        """The unfitted model, given, named, or chosen by the size of the problem; and why this one."""
+        """The unfitted model (given, named, or chosen by the size of the problem), and the reason."""
         masked = figures["known_pairs"] is not None
         if isinstance(self.model, str):
             if self.model.lower() == "auto":
@@ -328,8 +327,8 @@ class Tagger(MeasuredTagger):
             model.set_params(updatable=True)
         if masked and not info.learns_from_mask:
             raise InvalidInputError(
-                f"known: {type(model).__name__} has no notion of unknown tags. Leave known out, and every tag that a "
-                'text does not list counts as wrong for it; or use model="auto".'
+                f"known: {type(model).__name__} does not support unknown tags. Leave known out, so that unlisted tags "
+                'count as wrong; or use model="auto".'
             )
         return choice, model
 
@@ -354,10 +353,10 @@ class Tagger(MeasuredTagger):
         return features
 
     def _check_parameters(self, known: Any = None) -> dict[Any, tuple[Any, ...]]:
-        """Check them, also against ``known`` tags; returns the vocabulary: tag → name and alternative names."""
+        """Check the parameters, also against ``known``; returns the vocabulary: tag → name and alternative names."""
         if known is not None and self.unlisted == "unknown":
             raise InvalidInputError(
-                "known says which tags somebody looked at, and unlisted='unknown' that nobody did; give one of them."
+                "known (which tags were checked) and unlisted='unknown' (none were) exclude each other; give one."
             )
         check_parameters(self)
         return check_vocabulary(self.vocabulary)
@@ -373,7 +372,7 @@ class Tagger(MeasuredTagger):
         return self.features_.transform(texts)
 
     def label_matrix(self, tags: Any) -> tuple[sp.csr_matrix, Counter[Any]]:
-        """Lists of tags as labels (n×L, in the order of ``tags_``), and in how many rows each unseen tag is."""
+        """Lists of tags as labels (n×L, in the order of ``tags_``), and counts of unseen tags by rows."""
         self._require_fitted()
         return tag_matrix(respelt_rows(check_tags(tags), self._spelling), self._position)
 
@@ -407,18 +406,18 @@ class Tagger(MeasuredTagger):
         optimise : {"precision", "recall", "psp", "macro_f1"}, optional
             Choose the ``top`` tags that maximise the expectation of this metric, as
             :meth:`~tagwise.estimator.MultiLabelModel.predict_topk` does; thresholds then apply to these. A model whose
-            scores are not probabilities needs :meth:`calibrate`; nothing is then known of which tags occur together,
-            and ``"recall"`` takes the most probable ones. ``"macro_f1"`` chooses for all texts together.
+            scores are not probabilities needs :meth:`calibrate`; co-occurrence of tags is then unknown, and
+            ``"recall"`` takes the most probable ones. ``"macro_f1"`` chooses for all texts together.
         as_frame : bool
             Answer with a table of one row per suggestion.
 
         Returns
         -------
         list of lists of Suggestion
-            Best first; equal scores in the order of the names. A list is empty where nothing passes. With ``as_frame``,
+            Best first; equal scores in the order of the names. A list is empty if no tag passes. With ``as_frame``,
             a data frame of polars where texts are, else of pandas (the extra ``frames``): ``row`` (the number of the
             text, or its index in pandas), ``rank`` (from 1), ``tag``, ``name`` where tags have one, ``score``,
-            ``probability`` (missing where there is none: see :meth:`calibrate`) and, with ``explain``, ``words``.
+            ``probability`` (missing if there is none: see :meth:`calibrate`) and, with ``explain``, ``words``.
 
         Raises
         ------
@@ -441,9 +440,9 @@ class Tagger(MeasuredTagger):
         min_probability: float | None = None,
         optimise: str | None = None,
     ) -> Iterator[list[Suggestion]]:
-        """As :meth:`suggest`, but streaming: any iterable of texts, in memory for a few hundred of them.
+        """Streaming :meth:`suggest`: any iterable of texts, with a few hundred of them in memory.
 
-        ``optimise="macro_f1"`` reads all of them before it answers the first.
+        ``optimise="macro_f1"`` reads all texts before it answers the first.
         """
         request = self._checked(Request(top, threshold, explain, min_probability, optimise))
         if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
@@ -467,7 +466,7 @@ class Tagger(MeasuredTagger):
         min_probability: float | None = None,
         optimise: str | None = None,
     ) -> list[list[Suggestion]]:
-        """As :meth:`suggest`, for texts that :meth:`transform` has made into features already."""
+        """:meth:`suggest` for features from :meth:`transform`."""
         return self._suggestions(X, self._checked(Request(top, threshold, explain, min_probability, optimise)))
 
     def _checked(self, request: Request) -> Request:
@@ -488,12 +487,12 @@ class Tagger(MeasuredTagger):
         )
 
     def predict(self, texts: Iterable[str]) -> Any:
-        """The tags that the tagger decides for: as many as it finds right, maybe none.
+        """The tags assigned to each text; may be none.
 
-        Where the tagger is calibrated, those that reach their thresholds (among the best ``calibration_.k`` of the
-        text); else those that score at least 0. As tags were at fit: lists, best tags first; a 0/1 array where they
-        were an array or a data frame; CSR where they were sparse in any format, as ``csr_matrix`` or ``csr_array``.
-        Numbers are of the type that they had, and columns in the order of ``classes_``.
+        With a calibrated tagger, the tags that reach their thresholds (among the best ``calibration_.k`` of the text);
+        otherwise those that score at least 0. The format is that of the tags at fit: lists, best tags first; a 0/1
+        array for an array or a data frame; CSR for any sparse format, as ``csr_matrix`` or ``csr_array``. Numbers keep
+        their type, and columns are in the order of ``classes_``.
         """
         X = self.transform(texts)
         decided = decided_labels(self.model_, self.calibration_, X)
@@ -508,10 +507,10 @@ class Tagger(MeasuredTagger):
         return self.model_.decision_function(X)
 
     def predict_proba(self, texts: Iterable[str], k: int = DEFAULT_K, *, dense: bool | None = None) -> Any:
-        """Probabilities of tags to be right: calibrated after :meth:`calibrate`, and for Cascade.
+        """Probabilities that tags are right: calibrated after :meth:`calibrate`, and for Cascade.
 
-        Else they are those of :meth:`MultiLabelModel.predict_proba <tagwise.estimator.MultiLabelModel.predict_proba>`:
-        in the order of the scores and from 0 to 1, but how often such tags are right is not known.
+        Otherwise those of :meth:`MultiLabelModel.predict_proba <tagwise.estimator.MultiLabelModel.predict_proba>`:
+        ordered like the scores and between 0 and 1, but not calibrated.
 
         Parameters
         ----------
@@ -538,12 +537,12 @@ class Tagger(MeasuredTagger):
         return best_as_csr(sp.csr_matrix, labels, self.calibration_.probabilities(labels, scores), len(self.tags_))
 
     def title(self, tag: str) -> str:
-        """A tag for people: with its name of the vocabulary in parentheses, where it has one."""
+        """Display form of a tag: with its name from the vocabulary, if any, in parentheses."""
         self._require_fitted()
         return title_of(tag, self.names_.get(tag))
 
     def words_of(self, tag: str, top: int = 10) -> list[tuple[str, float]]:
-        """The words that speak for a tag most, with their weights, heaviest first."""
+        """The words with the largest weights for a tag, heaviest first."""
         self._require_fitted()
         features, weights = heaviest_features(self.model_, self._label_of(tag), top)
         return [(self.features_.feature_names[f], float(weight)) for f, weight in zip(features, weights)]
@@ -559,21 +558,21 @@ class Tagger(MeasuredTagger):
     def update(self, texts: Iterable[str], tags: Any, known: Any = None) -> Tagger:
         """Learn further texts in a tagger that was fitted with ``updatable=True``.
 
-        Words that ``min_df`` of the new texts have, and that are not features yet, become features. Tags that only the
-        new texts have are learnt; tags of which these texts hold much are learnt again, from all texts
+        Words that occur in ``min_df`` of the new texts and are not features yet become features. New tags are learnt;
+        tags with many new examples are learnt again, from all texts
         (:meth:`tagwise.models.updating.UpdatableModel.update`).
 
         Parameters
         ----------
         texts, tags, known
-            As in :meth:`fit`. New tags come behind the others in ``tags_``, and are off in earlier texts of which
-            everything was known.
+            As in :meth:`fit`. New tags follow the others in ``tags_``, and are off in earlier texts whose tags
+            were all known.
 
         Returns
         -------
         self
-            ``model_.drift_`` is the share of the texts that came after the last fit. A calibration is dropped, with a
-            warning, since scores are others now. An update that fails leaves the tagger as it was.
+            ``model_.drift_`` is the share of the texts added since the last fit. A calibration is dropped, with a
+            warning, since scores have changed. An update that fails leaves the tagger unchanged.
         """
         start = time.perf_counter()
         self._require_updatable()
@@ -606,24 +605,24 @@ class Tagger(MeasuredTagger):
 
     def _warn_of_lost_calibration(self) -> None:
         if self.calibration_ is not None:
-            warn("The calibration is dropped, since scores are others now; calibrate again.", TagwiseWarning)
+            warn("The calibration is dropped, since scores have changed; calibrate again.", TagwiseWarning)
 
     def _require_updatable(self) -> None:
         self._require_fitted()
         if not getattr(self.model_, "updatable", False):
             raise InvalidInputError(
-                "This tagger has not kept the texts of its fit, which an update learns from too; fit it with "
+                "This tagger does not keep the texts of its fit, which updates need; fit it with "
                 "updatable=True (tagwise train --updatable)."
             )
 
     def remove_tags(self, tags: Iterable[Any]) -> Tagger:
-        """Forget tags; they are suggested no more. Texts that had them stay, without them."""
+        """Remove tags; they are no longer suggested. Their texts are kept, without these tags."""
         return self._with_labels(tags, None)
 
     def merge_tags(self, tags: Iterable[Any], into: Any) -> Tagger:
-        """Make tags one with the tag ``into``, which is learnt anew from the texts that had any of them.
+        """Merge tags into the tag ``into``, which is learnt again from the texts that had any of them.
 
-        For taggers that were fitted with ``updatable=True``: others do not know which texts had the tags.
+        Needs ``updatable=True`` at fit: other taggers do not keep the tags of their texts.
         """
         self._require_updatable()
         return self._with_labels(tags, into)
@@ -662,7 +661,7 @@ class Tagger(MeasuredTagger):
         )
 
     def _respelt_vocabulary(self, names: Mapping[Any, Any]) -> Any:
-        """The vocabulary with its tags as ``names`` writes them, without those for which that has None."""
+        """The vocabulary with tags renamed by ``names``, without tags mapped to None."""
         own = self.vocabulary
         if own is None:
             return None
@@ -670,21 +669,21 @@ class Tagger(MeasuredTagger):
         return {new: own[tag] for tag, new in kept.items()} if isinstance(own, Mapping) else list(kept.values())
 
     def rename_tags(self, names: Mapping[Any, Any]) -> Tagger:
-        """Call tags something else: ``names`` has the new one of each old one. What is learnt of them stays."""
+        """Rename tags: ``names`` maps old tags to new ones. The model does not change."""
         self._require_fitted()
         if not isinstance(names, Mapping) or not names:
-            raise InvalidTypeError(f"names must be a dictionary from tags to new ones; found {names!r:.60}.")
+            raise InvalidTypeError(f"names must be a dictionary from old tags to new ones; found {names!r:.60}.")
         tags = list(self.tags_)
         for number, (old, new) in enumerate(names.items()):
             tags[self._label_of(old)] = check_name(new, "names", number)
         require_one_type([tags], "tags would be numbers and names")
         if len(set(tags)) < len(tags):
             twice = next(tag for tag, many in Counter(tags).items() if many > 1)
-            raise InvalidInputError(f"names: two tags would be called {twice!r:.60}; merge_tags makes them one.")
+            raise InvalidInputError(f"names: two tags would be called {twice!r:.60}; use merge_tags to merge them.")
         return self._replace(tags_=tags, vocabulary=self._respelt_vocabulary(names))
 
     def use_embedder(self, embedder: Any) -> Tagger:
-        """Embed texts by this function, or by the embedder of this name, from now on: one that was lost by saving.
+        """Set the embedder, a function or a name: functions are not saved with a tagger.
 
         InvalidInputError if the tagger was trained without an embedder, or with one of another fingerprint.
         """
@@ -700,9 +699,9 @@ class Tagger(MeasuredTagger):
     def save(self, path: str | PathLike[str], *, overwrite: bool = True) -> None:
         """Write the tagger as one folder that :func:`tagwise.load` reads: JSON and safetensors, no pickle.
 
-        It holds features, model, tags, figures, calibration and reference, under one manifest that is replaced in one
-        step: at every moment, and after every crash, the folder holds the old tagger or the new one. A tagger or model
-        that is there already is replaced, unless ``overwrite`` is False; any other content is refused.
+        It holds features, model, tags, figures, calibration and reference, under one manifest that is replaced
+        atomically: at any time, even after a crash, the folder holds the old tagger or the new one. An existing tagger
+        or model is replaced, unless ``overwrite`` is False; any other content is refused.
         """
         write_model(path, self.to_parts(), overwrite=overwrite)
 
@@ -713,7 +712,7 @@ class Tagger(MeasuredTagger):
 
     @classmethod
     def from_parts(cls, record: ModelRecord) -> Tagger:
-        """The fitted tagger that :meth:`to_parts` describes; :func:`tagwise.load` says which errors there may be."""
+        """The fitted tagger that :meth:`to_parts` describes; :func:`tagwise.load` says which errors it raises."""
         parameters, fitted = tagger_from_parts(record, set(inspect.signature(cls).parameters))
         tagger = cls(**parameters)
         tagger._check_parameters()

@@ -164,8 +164,8 @@ class TrainingRows:
 class ValidationRows:
     """Texts and tags that a tagger was not fitted on, in the columns of its features X (n, d) and tags Y (n, L).
 
-    ``truth`` (n, L + u) has all tags: after those of Y come the u that training never saw. ``observed`` has the known
-    pairs, None where all are known; ``unseen`` counts the rows of each tag that training never saw; ``tags`` are the
+    ``truth`` (n, L + u) has all tags: after those of Y come the u not seen in training. ``observed`` has the known
+    pairs, None where all are known; ``unseen`` counts the rows of each tag not seen in training; ``tags`` are the
     lists of tags, as the tagger writes them.
     """
 

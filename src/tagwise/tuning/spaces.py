@@ -1,4 +1,4 @@
-"""Search spaces of the models: rank, penalty and loss, or what plays their part in other methods.
+"""Search spaces of the models: rank, penalty and loss, or their counterparts in other methods.
 
 :data:`tagwise.registry.MODELS` holds the search space of every model. Ranks above the problem's dimensions are dropped.
 Losses other than the squared one cost time in proportion to all (known) pairs of a row and a label, so they are
@@ -33,10 +33,10 @@ _MOST_PAIRS = 20_000_000
 _DIGITS = 3
 
 DENSE_WEIGHT = LogRange(0.3, 3.0)
-"""Where the weight of a dense block of features comes from, for models that have it and rows that have one."""
+"""Range of the weight of a dense block of features, for models with that parameter and rows with a block."""
 
 SearchSpace = Mapping[str, "Choice | LogRange"]
-"""Constructor parameter → where its values come from."""
+"""Constructor parameter → range of its values."""
 
 
 def search_space(
@@ -77,7 +77,7 @@ def check_space(space: Any, model: str) -> dict[str, Choice | LogRange]:
 
 
 def draw_settings(space: SearchSpace, count: int, rng: np.random.Generator) -> list[dict[str, Any]]:
-    """Draw ``count`` different settings at random, or fewer if the space holds no more."""
+    """Draw up to ``count`` distinct settings at random."""
     drawn: list[dict[str, Any]] = []
     for _ in range(20 * count):
         settings = {name: _draw(values, rng) for name, values in space.items()}

@@ -19,7 +19,7 @@ __all__ = ["TuningRows"]
 
 @dataclass(frozen=True)
 class TuningRows:
-    """Rows to fit and rows to judge by.
+    """Rows to fit and rows to validate on.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class TuningRows:
     words : TextFeatures
         The features of texts, chosen or given.
     reason : str
-        Why these features; empty where they were given.
+        Reason for these features; empty if they were given.
     """
 
     X: Any
@@ -55,7 +55,7 @@ class TuningRows:
         n_jobs: int | None = None,
         random_state: int = 0,
     ) -> TuningRows:
-        """The rows of a table, split at random; features are compared on a sample where none are given."""
+        """The rows of a table, split at random; features are compared on a sample if none are given."""
         named = check_vocabulary(vocabulary)
         # Also the tags that validation rows alone have: no settings can find them, and all settings miss them.
         rows = TrainingRows.of(table.texts, table.tags, table.known, named, normalise=normalise_tags)

@@ -1,4 +1,4 @@
-"""Tuning by successive halving: many settings on few rows, the best of them on more, the best of these on all."""
+"""Tuning by successive halving: many settings on few rows, the best of them on more, and so on up to all rows."""
 
 from __future__ import annotations
 
@@ -114,13 +114,13 @@ def tune(
     factor : int
         One in ``factor`` settings advances to the next rung, which has ``factor`` times the rows.
     min_rows : int
-        The fewest rows of the first rung, if there are as many.
+        Minimum number of rows of the first rung.
     unlisted : {"off", "unknown"}
-        How to treat unlisted labels, as in ``Tagger``: models are built for it.
+        How to treat unlisted labels, as in ``Tagger``: models are built accordingly.
     label_features : sparse matrix of shape (L, d), optional
         The features of the labels' names, for models that learn from names (Cascade).
     n_jobs, random_state : int
-        Threads, for every number of which the result is the same; seed of all that is drawn.
+        Threads (the result does not depend on their number), and seed.
     state : path, optional
         JSON file that is written after every fit. If it holds an earlier run of the same search, stopped or finished,
         its fits are not repeated, and the result is that of an uninterrupted search.
@@ -137,12 +137,12 @@ def tune(
 
     Notes
     -----
-    Settings are drawn at random. The rows of a rung contain those of the rung before. The model's defaults take part in
-    every rung, so the result is never worse than they are on the validation rows. Of equal scores the one drawn earlier
-    wins, the defaults first. Settings that cannot be fitted rank last. Penalties are not scaled with the rows of a
+    Settings are drawn at random. The rows of a rung contain those of the rung before. The model's defaults are part of
+    every rung, so the result is never worse than the defaults on the validation rows. Ties go to the settings drawn
+    earlier, the defaults first. Settings that cannot be fitted rank last. Penalties are not scaled with the rows of a
     rung: the losses are sums over rows, for which the best penalty depends on noise and weights more than on n.
 
-    The best score is a little too high for new rows, since the same validation rows chose it.
+    The best score is slightly optimistic, since the same validation rows chose it.
 
     References
     ----------
@@ -166,7 +166,7 @@ def tune(
         if (judges.X.shape[1], judges.n_labels) != (training.X.shape[1], training.n_labels):
             raise InvalidInputError("validation must have the features and labels of X and Y.")
     if training.known is not None and not info.learns_from_mask:
-        raise InvalidInputError(f"observed: {name} has no notion of unknown labels; leave observed out.")
+        raise InvalidInputError(f"observed: {name} does not support unknown labels; leave observed out.")
     if label_features is not None and not info.learns_from_names:
         raise InvalidInputError(f"label_features: {name} does not learn from names; leave them out.")
     n_rows, defaults = training.n_rows, model_class(name)().get_params(deep=False)
@@ -232,7 +232,7 @@ def tune(
 
 
 def rungs_for(n_rows: int, budget: float, factor: int, min_rows: int) -> list[Rung]:
-    """As many rungs as leave ``min_rows`` rows to the first, at most 4, with as many settings as the budget allows."""
+    """Rungs: at most 4, the first with ``min_rows`` rows or more, with as many settings as the budget allows."""
     count = 1
     while count < _MOST_RUNGS and n_rows // factor**count >= min_rows:
         count += 1
@@ -309,7 +309,7 @@ class _StateFile(dict[tuple[int, int], Trial[Settings]]):
             ) from None
         if changes:
             raise InvalidInputError(
-                f"{path} holds another search: {changes[0]}. Name another file, remove that one to start anew, or "
+                f"{path} holds another search: {changes[0]}. Name another file, remove it to start over, or "
                 "repeat the command that made it."
             )
 

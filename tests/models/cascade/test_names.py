@@ -162,7 +162,7 @@ def test_the_meaning_of_names_does_not_depend_on_threads(meant_problem, by_meani
 def test_names_and_rows_must_be_embedded_alike(meant_problem):
     X, Y, _, _, names = meant_problem
     other = FeatureBlocks([sp.csr_matrix((30, 10)), names.dense[:, :22]])
-    with pytest.raises(InvalidInputError, match="label_features has 22 dense features, and X 24; names and rows must"):
+    with pytest.raises(InvalidInputError, match="label_features has 22 dense features, and X has 24; use the same"):
         Cascade().fit(X, Y, label_features=other)
 
 

@@ -127,7 +127,7 @@ class MSE(MultiLabelModel):
     with the same subspace are one group at prediction and have the same score.
 
     The default rank, λ and δ did well on training rows of three Yahoo sets; they are no substitute for "auto" or
-    :meth:`select`, which take 15 fits. There is no notion of unknown labels.
+    :meth:`select`, which take 15 fits. Unknown labels are not supported.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-// What is accepted and rejected: sent one after the other, so that the latest is the latest, and undone in reverse.
+// Accepted and rejected tags: sent one after the other, to keep their order, and undone in reverse.
 
 import { pathOf } from "./api.js";
 
@@ -7,7 +7,7 @@ export class Answers {
   #sent = Promise.resolve();
   #history = [];
 
-  /** `onChange(subject)`: the answers on a subject are other than before. `onTrouble(error)`: some were not kept. */
+  /** `onChange(subject)`: the answers on a subject have changed. `onTrouble(error)`: some were not kept. */
   constructor(api, onChange, onTrouble) {
     this.#api = api;
     this.onChange = onChange;

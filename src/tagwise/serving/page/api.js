@@ -20,7 +20,7 @@ export class Api {
     try {
       this.#key = sessionStorage.getItem(KEY) ?? "";
     } catch {
-      // A browser that keeps nothing: the key is asked for after every reload.
+      // No storage in this browser: the key is asked for after every reload.
     }
   }
 
@@ -63,7 +63,7 @@ export class Api {
     try {
       sessionStorage.setItem(KEY, this.#key);
     } catch {
-      // See above.
+      // Storage is unavailable: the key lives as long as the page.
     }
   }
 }

@@ -1,4 +1,4 @@
-// The page: a text, its tags, and what somebody says about them.
+// The page: a text, its tags, and the answers on them.
 
 import { Answers } from "./answers.js";
 import { Api, Problem, pathOf } from "./api.js";
@@ -6,10 +6,10 @@ import { TagSearch } from "./search.js";
 import { TagList, visible } from "./tags.js";
 import { TextSheet } from "./text.js";
 
-const WAIT = 250; // milliseconds after the last key, until tags are asked for
+const WAIT = 250; // milliseconds between the last key and the request for tags
 const TOPS = [10, 25, 50, 100];
 const WORDS_PER_TAG = 20;
-const MOST_BYTES = 4 * 2 ** 20; // of a request, unless the server was told otherwise
+const MOST_BYTES = 4 * 2 ** 20; // of a request, unless the server is configured otherwise
 
 const part = (id) => document.getElementById(id);
 const number = (count) => count.toLocaleString("en");
@@ -32,16 +32,16 @@ const search = new TagSearch(findTags, (tag) => wordOf(subject?.answers.get(tag)
 let taggers = [];
 let tagger = null; // the chosen one, as the server describes it
 let keepsAnswers = false;
-const queue = { texts: 0, answered: 0, number: 0, wanted: 0 }; // number 0: somebody's own text is shown
+const queue = { texts: 0, answered: 0, number: 0, wanted: 0 }; // number 0: the user's own text is shown
 let ownText = "";
-let subject = null; // what the tags are of: tagger, text, id, tags asked about, suggestions, answers, and names of tags
-let latest = null; // the last one, also where its tags have not come
+let subject = null; // subject of the tags: tagger, text, id, tags asked about, suggestions, answers, and names of tags
+let latest = null; // the last one, even if its tags have not arrived
 let top = TOPS[0];
 let timer = 0;
 let asking = new AbortController();
 let openings = 0;
-const subjects = new Map(); // those answered in this visit, so that answers are there again when one comes back
-const troubles = new Map(); // what went wrong and is not mended: "tags", "answers" or "search" and a sentence
+const subjects = new Map(); // subjects answered in this visit, to restore their answers on return
+const troubles = new Map(); // unresolved problems: "tags", "answers" or "search", with a sentence
 
 // ------------------------------------------------------------------ what is served
 
@@ -58,7 +58,7 @@ async function start() {
 
 async function chooseTagger(name) {
   tagger = taggers.find((one) => one.name === name);
-  asking.abort(); // an answer of the one before
+  asking.abort(); // an answer of the previous tagger
   forgetTags();
   document.title = `${name} · tagwise`;
   part("title").textContent = name;
@@ -90,13 +90,13 @@ async function showCounts() {
     rest.push(" To accept and reject tags here, start the server with ", codeOf("--feedback FILE"), ".");
   } else if (accepted + rejected === 0) {
     figures.textContent = "No answers yet.";
-    rest.push(" Accept what is right and reject what is wrong: the next training learns from it. ");
+    rest.push(" Accept right tags and reject wrong ones: the next training learns from them. ");
     rest.push("All other tags stay unknown.");
   } else {
     figures.textContent = `${counted(accepted + rejected, "answer")} kept`;
     rest.push(`: ${number(accepted)} accepted, ${number(rejected)} rejected, on ${counted(texts, "text")}. `);
-    rest.push("The next training with ", codeOf("--feedback"), " knows the accepted ones to be right and the ");
-    rest.push("rejected ones to be wrong; all other tags stay unknown.");
+    rest.push("The next training with ", codeOf("--feedback"), " takes the accepted ones as right and the ");
+    rest.push("rejected ones as wrong; all other tags stay unknown.");
   }
   line.replaceChildren(figures, ...rest);
 }
@@ -148,7 +148,7 @@ async function newVersion() {
   taggers = (await api.get("v1/taggers")).taggers;
   tagger = taggers.find((one) => one.name === tagger.name) ?? tagger;
   showAbout();
-  say("A newer model answers now.");
+  say("A newer model is now in use.");
 }
 
 function subjectOf(text) {
@@ -180,7 +180,7 @@ function showTags() {
   for (const { tag, name } of suggested) subject.names.set(tag, name);
   const found = new Map(suggested.map((one) => [one.tag, one]));
   const rowOf = (tag) => found.get(tag) ?? { tag, name: subject.names.get(tag) };
-  const asked = subject?.asked ?? []; // come first: what somebody wants to know
+  const asked = subject?.asked ?? []; // tags asked about come first
   const others = there ? [...subject.answers.keys()].filter((tag) => !found.has(tag) && !asked.includes(tag)) : [];
   const rows = [
     ...asked.map((tag) => ({ ...rowOf(tag), asked: true })),
@@ -229,7 +229,7 @@ const nameOf = (tag, of) => visible(of.names.get(tag) || tag);
 function give(tags, answer) {
   if (!keepsAnswers) return false;
   if (!isCurrent()) {
-    say("Not answered: these are not yet the tags of this text.");
+    say("Not recorded: the tags of this text are still loading.");
     return false;
   }
   subjects.set(subject.key, subject);
@@ -300,7 +300,7 @@ async function openQueued(wanted, thenFocus = false) {
     if (opening === openings) queue.wanted = queue.number;
     throw error;
   }
-  if (opening !== openings) return; // another text was asked for meanwhile
+  if (opening !== openings) return; // another text was requested meanwhile
   queue.number = wanted;
   sheet.fixed = true;
   sheet.text = one.text;
@@ -349,14 +349,14 @@ function openOwn(text) {
 
 async function openFile(file) {
   if (file.size > MOST_BYTES) {
-    const sentence = `${file.name} has ${number(file.size)} bytes; a text may have ${number(MOST_BYTES)}, quotes of JSON included.`;
+    const sentence = `${file.name} has ${number(file.size)} bytes; the limit is ${number(MOST_BYTES)}, including JSON escapes.`;
     trouble(new Problem(0, sentence));
     return;
   }
   try {
     openOwn(new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer()).replaceAll("\0", ""));
   } catch {
-    trouble(new Problem(0, `${file.name} is not text in UTF-8; save it as such, or copy its text.`));
+    trouble(new Problem(0, `${file.name} is not UTF-8 text; save it as UTF-8, or copy its text.`));
   }
 }
 
@@ -375,7 +375,7 @@ function say(text) {
   part("said").textContent = text;
 }
 
-/** Say what went wrong, until the same goes well: nothing else mends it. */
+/** Show a problem until the same operation succeeds. */
 function trouble(error, what = "tags") {
   troubles.set(what, error instanceof Problem ? error.message : `Something went wrong: ${error.message}`);
   showTroubles();
@@ -449,7 +449,7 @@ part("rest").addEventListener("click", () => {
   list.focus();
 });
 
-// Single letters act only inside the card of the tags, where nobody writes (but in the search box).
+// Single-letter shortcuts work only inside the tag card, where nothing is typed (except in the search box).
 part("tag-card").addEventListener("keydown", (event) => {
   if (event.target === search.field || event.ctrlKey || event.metaKey || event.altKey) return;
   const acts = {

@@ -27,7 +27,7 @@ export class TagSearch {
     });
     this.field.addEventListener("keydown", (event) => this.#key(event));
     this.field.addEventListener("blur", () => this.close());
-    // Else the field would lose the focus, and the list close, before the click arrives.
+    // Otherwise the field would lose the focus, and the list close, before the click arrives.
     this.list.addEventListener("pointerdown", (event) => event.preventDefault());
   }
 
@@ -48,7 +48,7 @@ export class TagSearch {
     this.#asked += 1;
     const asked = this.#asked;
     const found = await this.find(part);
-    if (asked !== this.#asked || !found) return; // an answer to an older question
+    if (asked !== this.#asked || !found) return; // an answer to an older request
     const isThere = found.some(({ tag, name }) => [tag, name].some((one) => one?.toLowerCase() === part.toLowerCase()));
     const offersNew = this.takesNew() && !isThere;
     this.#show(offersNew ? [...found, { tag: part, name: null, isNew: true }] : found);
@@ -57,7 +57,7 @@ export class TagSearch {
       none.className = "faint";
       none.setAttribute("role", "option");
       none.setAttribute("aria-disabled", "true");
-      none.textContent = "No tag of the vocabulary holds this.";
+      none.textContent = "No tag of the vocabulary contains this.";
       this.list.append(none);
     }
     this.list.hidden = false;
@@ -74,7 +74,7 @@ export class TagSearch {
       const shown = document.createElement("bdi");
       shown.append(...breakable(name || tag));
       option.append(shown);
-      const state = this.stateOf(tag) || (isNew ? "a new tag, which the next training learns" : "");
+      const state = this.stateOf(tag) || (isNew ? "new tag, learnt by the next training" : "");
       const more = [name ? tag : "", state].filter(Boolean).join(" · ");
       if (more) {
         const small = document.createElement("small");
@@ -85,7 +85,7 @@ export class TagSearch {
       return option;
     });
     this.list.replaceChildren(...options);
-    // Nobody makes a new tag of a slip by pressing Enter.
+    // A typo must not become a new tag by pressing Enter.
     this.#activate(found.length && !found[0].isNew ? 0 : -1);
   }
 

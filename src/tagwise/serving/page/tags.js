@@ -8,7 +8,7 @@ export class TagList {
   #pinned = null; // the tag that was pressed: its words stay lit
   #pointed = null; // the one under the mouse
 
-  /** `onAnswer(tag, answer)`, which gives whether it is taken, and `onLight(words)` are called for what somebody does. */
+  /** Callbacks for user actions: `onAnswer(tag, answer)`, which returns whether it is taken, and `onLight(words)`. */
   constructor(onAnswer, onLight) {
     this.list = document.getElementById("tags");
     this.template = document.getElementById("row");

@@ -1,4 +1,4 @@
-// The text: a field to write in, and behind it the same text once more, whose words light up.
+// The text: a field to write in, and behind it a copy of the text whose words are highlighted.
 
 const SHARES_ABOVE = 0.01;
 const BLOCK = 2000; // characters of a block, and up to the end of its last line
@@ -8,7 +8,7 @@ export class TextSheet {
   #blocks = []; // of whole lines, each an element: what changes in one of a long text is laid out without the others
   #lit = new Set(); // blocks with words that are lit
 
-  /** `onChange(text)` is called when somebody changed the text. */
+  /** `onChange(text)` is called when the user changes the text. */
   constructor(onChange) {
     this.field = document.getElementById("text");
     this.behind = document.getElementById("behind");
