@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tagwise import exceptions as exceptions
     from tagwise import inspection as inspection
     from tagwise import metrics as metrics
-    from tagwise.data.labelled_rows import label_frequencies as label_frequencies
+    from tagwise.data.frequencies import label_frequencies as label_frequencies
     from tagwise.models.binary_relevance import BinaryRelevance as BinaryRelevance
     from tagwise.models.cascade import Cascade as Cascade
     from tagwise.models.leml import LEML as LEML
@@ -41,7 +41,7 @@ _HOME_OF = {info.class_name: info.module for info in MODELS if info.module.start
     "Tagger": "tagwise.text.tagger",
     "TextFeatures": "tagwise.text.features",
     "WordShare": "tagwise.text.suggestion",
-    "label_frequencies": "tagwise.data.labelled_rows",
+    "label_frequencies": "tagwise.data.frequencies",
     "load": "tagwise.store.folder",
     "low_rank_plus_sparse": "tagwise.solvers.low_rank_plus_sparse",
 }

@@ -57,6 +57,7 @@ from tagwise.validation import (
     check_observed,
     check_sample_weight,
     shape_text,
+    without_stored_zeros,
 )
 
 __all__ = ["BLOCK_SCORES", "DEFAULT_K", "ONLY_POSITIVES", "OVERFLOW", "MultiLabelModel", "computing", "listed"]
@@ -155,8 +156,8 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
         return False
 
     def _recognised(self, X: Features) -> Features:
-        """Features to fit, with trailing dense columns of a CSR matrix as a block, except in updatable models."""
-        if not self._reads_blocks() or self.updatable or not sp.issparse(X):
+        """Features to fit, with dense columns behind sparse ones as a block; all alike in updatable models."""
+        if not self._reads_blocks() or self.updatable:
             return X
         found = FeatureBlocks.recognised(X)
         return found if isinstance(found, FeatureBlocks) and found.sparse.shape[1] else X
@@ -341,12 +342,10 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
     def _take_data(self, X: Any, Y: Any, observed: Any, sample_weight: Any, label_features: Any) -> Problem:
         """Check the data of a fit, and record its sizes and types; a full mask is treated as None.
 
-        Rows of weight 0 are left out.
+        Rows that weigh 0 are left out before anything looks at X, and stored zeros of X do not count.
         """
-        features = self._recognised(check_features(X, blocks=True))
-        self.n_dense_features_in_ = features.n_dense if isinstance(features, FeatureBlocks) else 0
+        features = without_stored_zeros(check_features(X, blocks=True))
         self._note_features(X, features, reset=True)
-        features = self._as_read(features)
         labels = check_labels(Y, n_rows=features.shape[0])
         # With a kernel, factors have a row per landmark, not per feature.
         rank = None if self.kernel is not None else self.rank
@@ -357,10 +356,13 @@ class MultiLabelModel(ClassifierMixin, BaseEstimator):
                 f"{listed('weighs_rows')}."
             )
         weights = None if sample_weight is None else check_sample_weight(sample_weight, features.shape[0])
-        names = self._checked_label_features(label_features, labels.shape[1])
-        problem = Problem.of(features, labels, observed, weights, names)
+        problem = Problem.of(features, labels, observed, weights)
         if weights is not None and not weights.all():
             problem = problem.rows(np.flatnonzero(weights))
+        features = self._recognised(problem.X)
+        self.n_dense_features_in_ = features.n_dense if isinstance(features, FeatureBlocks) else 0
+        names = self._checked_label_features(label_features, labels.shape[1])
+        problem = replace(problem, X=self._as_read(features), names=names)
         if problem.row_weight is not None and (problem.row_weight == 1).all():
             problem = replace(problem, row_weight=None)
         if problem.known is not None and not info_of(type(self)).learns_from_mask:

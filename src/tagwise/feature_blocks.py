@@ -97,7 +97,7 @@ class FeatureBlocks:
         if isinstance(matrix, FeatureBlocks):
             return matrix
         n_rows, n_columns = matrix.shape
-        if sp.issparse(matrix) and matrix.nnz < max(n_columns, _DENSE_SHARE * _LEAST_DENSE * n_rows):
+        if sp.issparse(matrix) and matrix.nnz < _DENSE_SHARE * _LEAST_DENSE * n_rows:
             return matrix
         if sp.issparse(matrix):
             if matrix.has_sorted_indices:  # most matrices have no dense column at their end, which is seen at once

@@ -37,6 +37,7 @@ __all__ = [
     "is_valid_csr",
     "require_memory",
     "shape_text",
+    "without_stored_zeros",
 ]
 
 _LARGEST_INT32 = 2**31 - 1
@@ -134,6 +135,17 @@ def canonical_csr(matrix: Any) -> sp.csr_matrix:
             csr = csr.copy()
         csr.sum_duplicates()
     return csr
+
+
+def without_stored_zeros(X: Features) -> Features:
+    """The features, of which no stored number is 0; the matrix itself where none is."""
+    if isinstance(X, FeatureBlocks):
+        return FeatureBlocks([without_stored_zeros(X.sparse), X.dense])
+    if isinstance(X, np.ndarray) or X.data.all():
+        return X
+    X = X.copy()
+    X.eliminate_zeros()
+    return X
 
 
 def check_features(X: Any, *, name: str = "X", n_features: int | None = None, blocks: bool = False) -> Features:

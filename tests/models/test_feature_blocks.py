@@ -186,8 +186,9 @@ def test_dense_columns_behind_sparse_ones_are_a_block(make, problem):
     blocks, stacked = make().fit(X, Y), make().fit(sp.hstack([X.sparse, X.dense], format="csr"), Y)
     assert stacked.n_dense_features_in_ == N_DENSE
     assert_array_equal(stacked.predict_topk(X.tocsr())[1], blocks.predict_topk(X)[1])
-    # Too few of them, alone, in an array, or in a model that keeps its rows: features like all others.
-    for one in (X.tocsr()[:, : N_WORDS + 31], sp.csr_matrix(X.dense), X.tocsr().toarray()):
+    assert make().fit(X.tocsr().toarray(), Y).n_dense_features_in_ == N_DENSE
+    # Too few of them, alone, or in a model that keeps its rows: features like all others.
+    for one in (X.tocsr()[:, : N_WORDS + 31], sp.csr_matrix(X.dense), X.dense):
         assert make().fit(one, Y).n_dense_features_in_ == 0
     assert make().set_params(updatable=True).fit(X.tocsr(), Y).n_dense_features_in_ == 0
 

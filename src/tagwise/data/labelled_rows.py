@@ -18,7 +18,6 @@ __all__ = [
     "LabelledRows",
     "checked_pair",
     "checked_strings",
-    "label_frequencies",
     "narrowed",
     "shortest_texts",
 ]
@@ -131,13 +130,3 @@ def narrowed(values: np.ndarray, dtype: np.dtype[Any] | type) -> np.ndarray:
     if ((found == 0) & (values != 0)).any():
         raise ValueError(f"a value is not zero but so small that {found.dtype} would make it 0")
     return found
-
-
-def label_frequencies(Y: Any) -> np.ndarray:
-    """Number of rows of each label, most frequent first: int64 (L,).
-
-    Against 1 … L on logarithmic axes this is figure 1 of REML.
-    """
-    Y = check_features(Y, name="Y")
-    counts = np.bincount(Y.indices[Y.data != 0], minlength=Y.shape[1]) if sp.issparse(Y) else (Y != 0).sum(axis=0)
-    return np.sort(counts.astype(np.int64))[::-1]

@@ -94,11 +94,11 @@ def inverse_propensity(Y_train: Any, A: float = 0.55, B: float = 1.5, *, listed_
     return inverse
 
 
-def inverse_propensity_of_counts(counts: np.ndarray, n_rows: int, A: float = 0.55, B: float = 1.5) -> np.ndarray:
-    """:func:`inverse_propensity` of labels with these counts among ``n_rows`` training rows."""
+def inverse_propensity_of_counts(counts: np.ndarray, n_rows: float, A: float = 0.55, B: float = 1.5) -> np.ndarray:
+    """:func:`inverse_propensity` of labels that occur in so many of ``n_rows`` training rows."""
     if n_rows < 3:
         raise InvalidInputError(
-            f"Y_train has {n_rows} rows; propensities need at least 3, since ln N - 1 is negative below that."
+            f"Y_train has {n_rows:g} rows; propensities need at least 3, since ln N - 1 is negative below that."
         )
     constant = (np.log(n_rows) - 1.0) * (B + 1.0) ** A
     return np.asarray(1.0 + constant * (counts + B) ** -A)

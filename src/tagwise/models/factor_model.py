@@ -21,6 +21,7 @@ from tagwise.kernels import FeatureMatrix, feature_matrix, matmul, top_k_of_fact
 from tagwise.kernels.norm_pruned import FEW_ROWS, NormSorted, norm_pruned_topk
 from tagwise.losses import Loss
 from tagwise.metrics import inverse_propensity
+from tagwise.metrics.propensity import inverse_propensity_of_counts
 from tagwise.objectives.labels import TrainingLabels
 from tagwise.parallel import single_threaded_blas, thread_count
 from tagwise.problem import Problem
@@ -68,11 +69,19 @@ PositiveWeight = Annotated[Any, check_positive_weight]
 """A number, an array with one number per label, or ``"propensity"``."""
 
 
-def resolve_positive_weight(positive_weight: PositiveWeight, Y: sp.csr_matrix) -> np.ndarray | None:
-    """The weight of each label's positives (L), or None where all are 1; ``Y`` has the known ones."""
+def resolve_positive_weight(
+    positive_weight: PositiveWeight, Y: sp.csr_matrix, row_weight: np.ndarray | None = None
+) -> np.ndarray | None:
+    """The weight of each label's positives (L), or None where all are 1; ``Y`` has the known ones.
+
+    For propensities, rows count as they weigh.
+    """
     n_labels = Y.shape[1]
     if isinstance(positive_weight, str):
-        return inverse_propensity(Y)
+        if row_weight is None:
+            return inverse_propensity(Y)
+        counts = np.bincount(Y.indices, np.repeat(row_weight, np.diff(Y.indptr)), minlength=n_labels)
+        return inverse_propensity_of_counts(counts, float(row_weight.sum()))
     if np.isscalar(positive_weight):
         return None if positive_weight == 1 else np.full(n_labels, positive_weight, dtype=np.float64)
     weights = _as_array(positive_weight)
@@ -110,7 +119,7 @@ class FitData(Problem):
     @classmethod
     def build(cls, problem: Problem, loss: Loss, positive_weight: PositiveWeight, n_jobs: int | None) -> FitData:
         """Resolves ``positive_weight``."""
-        weight = resolve_positive_weight(positive_weight, problem.Y)
+        weight = resolve_positive_weight(positive_weight, problem.Y, problem.row_weight)
         data = problem.X, problem.Y, problem.known, problem.row_weight
         return cls(*data, loss=loss, positive_weight=weight, n_jobs=n_jobs)
 
