@@ -23,7 +23,7 @@ _MOST_PAIRS = 10**8
 
 @dataclass(frozen=True)
 class Known:
-    """Which labels of which rows are known: all of those of complete rows, and listed pairs of the others.
+    """Known labels: all labels of complete rows, and listed pairs of the others.
 
     Takes the place of a mask as ``observed``. Complete rows take one byte each, however many labels there are.
     LEML's squared loss and BinaryRelevance's descent learn from them at the price of rows without a mask. Elsewhere
@@ -51,10 +51,18 @@ class Known:
     def __post_init__(self) -> None:
         complete, n_rows = np.asarray(self.complete), self.pairs.shape[0]
         if complete.dtype != bool:
-            if ((complete < 0) | (complete >= n_rows)).any():
-                raise InvalidInputError(f"complete must hold numbers of rows, from 0 to {n_rows - 1:,}.")
+            whole = complete.ndim == 1 and (complete.dtype.kind in "iu" or not complete.size)
+            if not whole or ((complete < 0) | (complete >= n_rows)).any():
+                raise InvalidInputError(
+                    f"complete must hold numbers of rows, from 0 to {n_rows - 1:,}, or a truth value per row; found "
+                    f"{self.complete!r:.80}."
+                )
             complete = np.isin(np.arange(n_rows), complete)
+        elif complete.shape != (n_rows,):
+            raise InvalidInputError(f"complete has {complete.size:,} truth values, and there are {n_rows:,} rows.")
         object.__setattr__(self, "complete", complete)
+        if sp.issparse(self.pairs) and self.pairs.format == "csr" and np.diff(self.pairs.indptr)[complete].any():
+            object.__setattr__(self, "pairs", _of_rows(self.pairs, ~complete))
 
     @classmethod
     def given(cls, observed: Any, shape: tuple[int, int]) -> Known | None:
@@ -101,7 +109,7 @@ class Known:
         return sp.csr_matrix((np.ones(len(indices), self.pairs.dtype), indices, indptr), shape=self.pairs.shape)
 
     def may_be_written(self, rows: np.ndarray | None = None) -> bool:
-        """Whether the pairs of complete ``rows`` (n, bool), or of all, may be written out: 10⁸ at the most."""
+        """Whether the pairs of complete ``rows`` (n, bool), or of all, may be written out: at most 10⁸."""
         complete = self.complete if rows is None else self.complete & rows
         return int(np.count_nonzero(complete)) * self.pairs.shape[1] <= _MOST_PAIRS
 

@@ -177,7 +177,7 @@ def test_a_scheduler_that_goes_away_is_told_and_the_checkpoint_resumes(problem, 
                 if iteration == 2:
                     first.end()
 
-            with pytest.raises(ClusterError, match=r"The Dask scheduler at .* does not answer any more.*checkpoint"):
+            with pytest.raises(ClusterError, match=r"The Dask scheduler at .* no longer answers.*checkpoint"):
                 fit(MODELS["LEML"](), X, Y, client=client, callback=leave, checkpoint=checkpoint)
     finally:
         first.end()
@@ -215,7 +215,7 @@ def test_a_command_whose_scheduler_is_killed_says_so_and_resumes(tmp_path):
     finally:
         first.end()
     assert running.returncode != 0
-    assert f"The Dask scheduler at {first.address} does not answer any more." in said
+    assert f"The Dask scheduler at {first.address} no longer answers." in said
     assert "Traceback" not in said
     assert (tmp_path / "tagger.checkpoint").exists()
     second = Scheduler(free_port())

@@ -296,7 +296,8 @@ class Elsewhere(DaskExecutor):
     """Its workers are taken to be on another machine."""
 
     def _look_around(self):
-        self._distant = {"another": next(iter(self.client.nthreads()))}
+        self._machines = {"another": {*self.client.nthreads(), "tcp://gone:1"}, "of the dead": {"tcp://gone:2"}}
+        self._distant = set(self._machines)
 
 
 def test_a_machine_that_does_not_see_the_folder_is_sent_what_is_shared(client, tmp_path):
@@ -309,3 +310,4 @@ def test_a_machine_that_does_not_see_the_folder_is_sent_what_is_shared(client, t
             np.testing.assert_array_equal(executor.map(scaled, [2.0], shared, 1.0)[0], 2 * matrix)
         finally:
             hidden.rename(executor.folder)
+        assert executor._distant == {"another"}  # what has no worker left is sent nothing, and waited for by nobody

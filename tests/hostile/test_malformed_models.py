@@ -315,3 +315,18 @@ def test_reading_takes_the_files_size(tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 4 * 8 * 10**6 + 2 * 10**6
+
+
+def test_a_shape_of_very_many_sizes_takes_no_time_and_a_digest_that_is_no_text_is_refused(tmp_path):
+    forged = Folder(tmp_path / "model")
+    header, data = forged.payload()
+    header["W"]["shape"] = [2] * 300_000  # whose product would take a minute
+    forged.write_payload(header, data)
+    with pytest.raises(ModelFormatError, match="W has the shape"):
+        read_model(forged.path)
+    for digest in (b'"\\ud800"', b"5"):
+        forged = Folder(tmp_path / digest.hex())
+        manifest = forged.manifest_path.read_bytes()
+        forged.manifest_path.write_bytes(manifest.replace(f'"{forged.manifest()["sha256"]}"'.encode(), digest))
+        with pytest.raises(ModelFormatError, match="sha256 is not a digest|not JSON"):
+            read_model(forged.path)

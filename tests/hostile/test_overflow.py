@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 from contract_models import FIRST_MAKERS
 
-from tagwise import LEML, REML, Cascade, Checkpoint, load
+from tagwise import LEML, MSE, REML, Cascade, Checkpoint, load
 from tagwise.baselines import CPLST, KNN, SLEEC, WSABIE, BayesianCS
 from tagwise.exceptions import InvalidInputError, ModelFormatError, TagwiseError
 from tagwise.executor import Threads
@@ -123,6 +123,13 @@ def test_huge_weights_of_names_are_refused_when_asked(tmp_path):
     changed(tmp_path / "m", {"name_weights_": weights})
     with pytest.raises(InvalidInputError, match=OVERFLOW):
         load(tmp_path / "m").predict_topk(X, 2)
+
+
+def test_features_over_tiny_scales_are_refused_when_asked(tmp_path):
+    MSE(subspace_rank=2, max_iter=2).fit(X.astype(np.float32), Y).save(tmp_path / "m")
+    changed(tmp_path / "m", {"feature_scales_": np.full(12, 1e-45, np.float32)})
+    with pytest.raises(InvalidInputError, match=OVERFLOW):
+        load(tmp_path / "m").predict_topk(X.astype(np.float32), 2)
 
 
 def test_gamma_of_a_kernel_is_checked(tmp_path):

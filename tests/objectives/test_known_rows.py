@@ -70,8 +70,13 @@ def test_fits(model):
 def test_complete_rows_by_truth_values_or_numbers():
     for complete in ([True, False, True], np.array([True, False, True]), [0, 2], np.array([2, 0])):
         assert Known(sp.csr_matrix((3, 4)), complete).complete.tolist() == [True, False, True]
-    with pytest.raises(InvalidInputError, match="numbers of rows, from 0 to 2"):
-        Known(sp.csr_matrix((3, 4)), [3])
+    for wrong in ([3], [-1], [0.5, 1.2], [[0, 1]], ["0"]):
+        with pytest.raises(InvalidInputError, match="numbers of rows, from 0 to 2"):
+            Known(sp.csr_matrix((3, 4)), wrong)
+    with pytest.raises(InvalidInputError, match="complete has 2 truth values, and there are 3 rows"):
+        Known(sp.csr_matrix((3, 4)), [True, False])
+    listed_too = Known(sp.csr_matrix([[1, 1, 0], [0, 1, 0]]), [0])  # pairs of complete rows do not matter
+    assert (listed_too.n_pairs, listed_too.mask().toarray().tolist()) == (4, [[1, 1, 1], [0, 1, 0]])
 
 
 def test_complete_rows_cost_no_memory():

@@ -266,7 +266,7 @@ def test_texts_are_logged_only_where_that_is_wanted(two, client_of, kept, wanted
         with monkeypatch.context() as patched:
             patched.setattr(Tagger, "transform", broken)
             failed = client.post(SUGGEST, json={"text": text})
-        problem(failed, 500, "Something went wrong in the server; its log says where.")
+        problem(failed, 500, "Internal server error; see the server's log.")
         assert client.post(SUGGEST, json={"text": "two\nlines"}).status_code == 200
     said = caplog.text + "".join(capfd.readouterr())
     ours = "\n".join(line for line in said.splitlines() if "httpx" not in line)

@@ -65,7 +65,7 @@ def test_each_key_has_a_limit_of_its_own_for_a_minute(two, client_of, problem, m
         now += 20
         assert [asked(key).status_code for key in KEYS] == [200, 429]
         problem(asked("wrong" * 4), 401)
-    with pytest.raises(ValueError, match="most_per_minute limits the requests of each key, and there are none"):
+    with pytest.raises(ValueError, match="most_per_minute limits the requests of each key, but there are no keys"):
         create_app(two, most_per_minute=5)
 
 

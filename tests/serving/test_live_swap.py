@@ -77,7 +77,7 @@ def test_a_folder_that_was_deleted_is_told_and_the_model_stays(server, folder, t
     refused = httpx.post(f"{server}/v1/taggers/packages/reload", timeout=60)
     assert refused.status_code == 503
     assert refused.headers["retry-after"] == "5"
-    assert refused.json()["detail"] == f"The model does not load, and the old one stays: {error}"
+    assert refused.json()["detail"] == f"The model does not load; the old one stays in use: {error}"
     ready = httpx.get(f"{server}/readyz")
     assert ready.status_code == 200
     assert ready.json()["taggers"][0]["error"] == error

@@ -115,7 +115,7 @@ def test_weights_of_texts(rows):
     twice.fit([*texts, *texts[:30]], [*tags, *tags[:30]])
     weighted.fit(texts, tags, sample_weight=np.where(np.arange(120) < 30, 2, 1))
     np.testing.assert_allclose(weighted.model_.coef_, twice.model_.coef_, atol=1e-9)
-    with pytest.raises(InvalidInputError, match="PLST does not weigh rows"):
+    with pytest.raises(InvalidInputError, match="PLST does not support row weights"):
         Tagger(PLST(2)).fit(texts, tags, sample_weight=np.ones(120))
 
 

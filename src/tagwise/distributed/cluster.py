@@ -1,4 +1,4 @@
-"""Connections to a Dask cluster, and what may go wrong with them, in a sentence."""
+"""Connections to a Dask cluster, and messages for their failures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tagwise.interrupts import raise_if_interrupted
 __all__ = ["RETRIES", "connected_client", "gathered", "open_client"]
 
 RETRIES = 2
-"""How often a task that has failed is tried again."""
+"""Number of retries of a failed task."""
 # Of a cluster on this machine; and how long a scheduler may take to answer, and to have a worker.
 _MOST_PROCESSES, _SECONDS_TO_CONNECT = 1024, 30
 # Ctrl-C reaches all processes of a terminal: the client decides, and ends the workers.
@@ -99,7 +99,7 @@ def _client_of(address: str) -> Client:
 
 @contextmanager
 def _without_dask_log() -> Iterator[None]:
-    """Silence what Dask logs in this process, such as its attempts to reconnect to a scheduler, with their tracebacks.
+    """Silence the log of Dask in this process, such as attempts to reconnect to a scheduler, with their tracebacks.
 
     Whatever ends the work is raised, and reported in one sentence.
     """
@@ -129,13 +129,13 @@ def gathered(client: Client, future: Future) -> Any:
 
 @contextmanager
 def _told(client: Client) -> Iterator[None]:
-    """A scheduler that is gone, or workers that die of a task, in a sentence."""
+    """Report a lost scheduler, or workers killed by a task, in one sentence."""
     try:
         yield
     except KilledWorker as error:
         step = str(error.task).partition("-")[0]
         raise ClusterError(
-            f"The step {step} was given up: {error.allowed_failures + 1} workers died while they ran it, most often "
+            f"The step {step} failed: {error.allowed_failures + 1} workers died while they ran it, most often "
             "for want of memory. Give workers more memory, or use smaller files."
         ) from error
     except (CommClosedError, CancelledError, TimeoutError, asyncio.TimeoutError, OSError) as error:
@@ -144,7 +144,7 @@ def _told(client: Client) -> Iterator[None]:
         if client.status != "running" or (comes_from_dask and not _scheduler_answers(client)):
             where = getattr(client.scheduler, "address", "its address")
             raise ClusterError(
-                f"The Dask scheduler at {where} does not answer any more. Start it again and repeat the call; a fit "
+                f"The Dask scheduler at {where} no longer answers. Start it again and repeat the call; a fit "
                 "with a checkpoint resumes where it was."
             ) from error
         raise

@@ -70,35 +70,41 @@ class DaskExecutor(Executor):
         self.folder = Path(tempfile.mkdtemp(prefix="tagwise-", dir=self.storage))
         self._shared: weakref.WeakValueDictionary[str, Shared] = weakref.WeakValueDictionary()
         self._places: list[str] = []
-        self._machines: dict[str, str] = {}
-        self._distant: dict[str, str] = {}
+        self._machines: dict[str, set[str]] = {}
+        self._distant: set[str] = set()
         self._look_around()
         self.n_blocks = max(1, len(self.client.nthreads()))
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
-        if error is None and (self._distant or self.storage is not None):
-            removed = [
-                self.client.submit(_remove_distant, self.folder.name, workers=[worker], pure=False)
-                for worker in self._machines.values()
-            ]
-            with suppress(TimeoutError):
+        if self._distant or self._places:
+            with suppress(Exception):  # what ended the fit is the error to tell
+                alive = set(self.client.nthreads())
+                removed = [
+                    self.client.submit(_remove_distant, self.folder.name, workers=[worker], pure=False)
+                    for worker in {min(alive & workers, default="") for workers in self._machines.values()} - {""}
+                ]
                 wait(removed, timeout=_SECONDS_TO_REMOVE)
 
     def _look_around(self) -> None:
         """Find machines whose workers do not see the folder, and send them what is shared so far."""
         seen = self.client.run(_sees, self.folder)
-        for worker, (host, sees) in sorted(seen.items()):
-            self._machines.setdefault(host, worker)
-            if not sees and host not in self._distant:
-                self._distant[host] = worker
-                for shared in list(self._shared.values()):
-                    self._send(shared, worker)
+        for worker, (host, _) in seen.items():
+            self._machines.setdefault(host, set()).add(worker)
+        for host in sorted({host for host, sees in seen.values() if not sees} - self._distant):
+            self._distant.add(host)
+            for shared in list(self._shared.values()):
+                self._send(shared, host)
 
-    def _send(self, shared: Shared, worker: str) -> None:
+    def _send(self, shared: Shared, host: str) -> None:
+        """Send a shared value to a machine; without one of its workers, it is sent once there is one again."""
+        workers = sorted(self._machines[host] & set(self.client.nthreads()))
+        if not workers:
+            self._distant.discard(host)
+            return
         packed, in_use = Packed.read(shared.path), [*self._shared, *self._places]
-        sent = self.client.submit(_receive, shared.path, packed, in_use, workers=[worker], pure=False, retries=RETRIES)
+        sent = self.client.submit(_receive, shared.path, packed, in_use, workers=workers, pure=False, retries=RETRIES)
         gathered(self.client, sent)
         self.bytes_shared += packed.n_bytes
 
@@ -140,8 +146,8 @@ class DaskExecutor(Executor):
         """Of a file in the folder, which goes when the handle does."""
         self._shared[name] = shared = Shared(self.folder / name, within)
         weakref.finalize(shared, shared.path.unlink, missing_ok=True)
-        for worker in self._distant.values():
-            self._send(shared, worker)
+        for host in sorted(self._distant):
+            self._send(shared, host)
         return shared
 
     def stream(self, function: Callable[..., Any], blocks: Sequence[Any], *common: Any) -> Iterator[Any]:
@@ -313,7 +319,7 @@ def _sees(folder: Path) -> tuple[str, bool]:
 
 
 def _distant_place(path: Path) -> Path:
-    """Where a machine that does not see the client's folder keeps a shared value."""
+    """Path of a shared value on a machine that does not see the client's folder."""
     return Path(tempfile.gettempdir(), path.parent.name, path.name)
 
 

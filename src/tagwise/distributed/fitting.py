@@ -38,12 +38,11 @@ def fit(
     Parameters
     ----------
     model : LEML, REML, BinaryRelevance or Cascade
-        An ordinary model. It is fitted in place, by its own ``fit`` whose blocks run on the workers, and is afterwards
-        what that would have made of all rows here, up to the rounding of sums: save it, load it and ask it wherever
-        you like.
+        An ordinary model. It is fitted in place, by its own ``fit`` whose blocks run on the workers, and equals
+        a local fit to all rows up to the rounding of sums. It can be saved, loaded and used anywhere.
     X, Y, observed, sample_weight : lists of parts, or Dask arrays in blocks of rows
         As in the model's own ``fit``, cut into the same parts of the rows: sparse matrices or arrays, delayed ones or
-        futures. Parts may be empty, and of any sizes. Matrices that are not in parts are taken as they are.
+        futures. Parts may be empty, and of any sizes. Matrices that are not in parts are used as they are.
     label_features : CSR or array (L, d), optional
         As in :meth:`Cascade.fit <tagwise.Cascade.fit>`, for a Cascade alone.
     client : dask.distributed.Client, optional
@@ -61,7 +60,7 @@ def fit(
     Raises
     ------
     ClusterError
-        The scheduler does not answer any more, or too many workers were lost.
+        The scheduler no longer answers, or too many workers were lost.
     Exception
         Any error of a task on a worker, after three attempts.
 
@@ -90,7 +89,7 @@ def fit(
 
 
 def require_learns_on_cluster(kind: type) -> None:
-    """Refuse a class of models whose labels are not problems of their own beside a shared part."""
+    """Refuse model classes whose labels are not independent given a shared part."""
     if not info_of(kind).updatable:
         names = ", ".join(info.class_name for info in MODELS if info.updatable)
         raise InvalidInputError(f"{kind.__name__} does not learn on a cluster; use {names}.")

@@ -1,4 +1,4 @@
-"""Ask a fitted model about data in parts on a Dask cluster, and measure it there."""
+"""Predict and evaluate with a fitted model on data in parts on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def predict_topk(model: Any, X: Any, k: int = 5, *, client: Any = None) -> list[
     Parameters
     ----------
     model : fitted model
-        Any of tagwise's. Every worker that answers is sent it once.
+        Any model of tagwise, sent once to every worker.
     X : list of parts, or Dask array in blocks of rows
         Features (n, d), as in ``model.predict_topk``: sparse matrices or arrays, delayed ones or futures.
     k : int
-        How many.
+        Number of labels.
     client : dask.distributed.Client, optional
         By default that of this process.
 
@@ -52,7 +52,7 @@ def predict_topk(model: Any, X: Any, k: int = 5, *, client: Any = None) -> list[
     Notes
     -----
     A worker reads a delayed part, answers it and drops it before it takes the next one, so that its memory is that of
-    the model and of one part per thread. What a worker had that dies is computed again; the scheduler keeps the model
+    the model and of one part per thread. Results of a worker that dies are computed again; the scheduler keeps the model
     for that.
     """
     fitted = _checked_model(model)
@@ -72,7 +72,7 @@ def evaluate(
     Y_train: Any = None,
     client: Any = None,
 ) -> dict[str, float]:
-    """Ranking metrics of a model on rows in parts: what :func:`tagwise.metrics.ranking_report` says of all of them.
+    """Ranking metrics of a model on rows in parts: as :func:`tagwise.metrics.ranking_report` on all rows.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def ranking_sums(
 
 
 def label_counts(Y: Any, n_labels: int) -> tuple[np.ndarray, int]:
-    """In how many rows of a part each label is, and the rows."""
+    """Number of rows of a part with each label, and number of rows."""
     if Y.shape[0] == 0:
         return np.zeros(n_labels, dtype=np.int64), 0
     truth = check_labels(Y, name="Y_train")

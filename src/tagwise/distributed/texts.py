@@ -1,7 +1,7 @@
 """Text files that are one table, read by the workers of a Dask cluster: from these to a fitted tagger.
 
-A file is read whenever something is to be made of it: once for its tags and faults, once for its words, once for its
-features. So texts stay in the files, and whatever is made of them can be made again when a worker dies.
+Each file is read once for its tags and faults, once for its words, and once for its features. So texts stay in the
+files, and all results can be recomputed when a worker dies.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ def fit_tagger(
     ----------
     tagger : Tagger
         Its features must be :class:`~tagwise.TextFeatures`, and its model one that :func:`fit` takes. It is fitted in
-        place, and is afterwards what its own ``fit`` would have made of the rows of all files: tags, words and document
+        place, with the same result as its own ``fit`` to the rows of all files: tags, words and document
         frequencies are the same, and so is the model up to the rounding of sums.
     files : path, pattern or list of them, or Table
         See :func:`read_files`, which also makes the table.

@@ -384,7 +384,8 @@ def parse_manifest(raw: bytes) -> dict[str, JSON]:
             "upgrade tagwise to read it."
         )
     require(version == FORMAT_VERSION and set(fields) == _KEYS, "manifest.json does not have the keys of its format.")
-    sha256, names, payload = str(fields["sha256"]), fields["label_names"], fields["payload"]
+    sha256, names, payload = fields["sha256"], fields["label_names"], fields["payload"]
+    require(isinstance(sha256, str) and sha256.isascii(), "sha256 is not a digest.")
     zeroed = raw.replace(sha256.encode(), _NO_DIGEST, 1)
     require(hashlib.sha256(zeroed).hexdigest() == sha256, "manifest.json does not have the sha256 that it states.")
     require(isinstance(fields["class"], str) and _CLASS_NAME.fullmatch(fields["class"]), "class is not a name.")

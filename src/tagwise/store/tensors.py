@@ -3,7 +3,8 @@
 A CSR matrix is stored as four tensors: its name and ``.data``, ``.indices``, ``.indptr`` and ``.shape``.
 
 The safetensors library writes files. They are read here: the library (0.4 to 0.8) copies every tensor, so that
-processes could not share a model in memory, and maps the file, so that a process dies of one that is cut off meanwhile.
+processes could not share a model in memory, and maps the file, so that a process dies of one that is cut off meanwhile
+(so does one that reads with ``mapped=True``, which is why only files of the reader's own are mapped).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ _DTYPES = {
 } | {"BOOL": "bool"}
 """Types of tensors: name in safetensors → name in numpy."""
 _MATRIX = ("data", "indices", "indptr", "shape")
+_MOST_AXES = 32
 
 
 def require(condition: object, fault: str) -> None:
@@ -156,7 +158,8 @@ def _arrays(memory: Any) -> dict[str, np.ndarray]:
     header.pop("__metadata__", None)
     for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
         dtype, shape = _DTYPES[entry["dtype"]], entry["shape"]
-        whole = all(type(size) is int and 0 <= size <= len(memory) for size in shape)
+        # The product of many sizes would take time in the square of their number.
+        whole = len(shape) <= _MOST_AXES and all(type(size) is int and 0 <= size <= len(memory) for size in shape)
         require(whole, f"{name} has the shape {shape!s:.100}.")
         count = math.prod(shape)
         end = at + count * np.dtype(dtype).itemsize

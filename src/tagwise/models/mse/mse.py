@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 import scipy.sparse as sp
 
+from tagwise.answers import finite_scores
 from tagwise.estimator import OVERFLOW, MultiLabelModel
 from tagwise.exceptions import ConvergenceWarning, InvalidInputError, InvalidTypeError, warn
 from tagwise.fields import Fields, dense, value
@@ -285,10 +286,12 @@ class MSE(MultiLabelModel):
     def _prepared(self, X: Features) -> Features:
         """Rows as the subspaces see them: features scaled, then unit length."""
         if (self.feature_scales_ != 1).any():
-            if isinstance(X, np.ndarray):
-                X = X / self.feature_scales_
-            else:
-                X = sp.csr_matrix((X.data / self.feature_scales_[X.indices], X.indices, X.indptr), shape=X.shape)
+            with np.errstate(over="ignore"):
+                if isinstance(X, np.ndarray):
+                    X = finite_scores(X / self.feature_scales_)
+                else:
+                    values = finite_scores(X.data / self.feature_scales_[X.indices])
+                    X = sp.csr_matrix((values, X.indices, X.indptr), shape=X.shape)
         return unit_rows(X, n_threads=thread_count(self.n_jobs)) if self.normalize else X
 
     def _decompose(
