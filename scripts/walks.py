@@ -1,7 +1,7 @@
 """Trace what five ordinary calls run through, file by file: the walks of docs/architecture.md.
 
 ``python scripts/walks.py`` prints them; ``--write`` puts them between the page's marks. Every file of tagwise counts of
-which a function runs, compiled kernels included; what only an import executes does not.
+which Python runs a function. What compiled code calls is not seen, and what only an import executes does not count.
 """
 
 from __future__ import annotations

@@ -328,5 +328,5 @@ def test_a_shape_of_very_many_sizes_takes_no_time_and_a_digest_that_is_no_text_i
         forged = Folder(tmp_path / digest.hex())
         manifest = forged.manifest_path.read_bytes()
         forged.manifest_path.write_bytes(manifest.replace(f'"{forged.manifest()["sha256"]}"'.encode(), digest))
-        with pytest.raises(ModelFormatError, match="sha256 is not a digest|not JSON"):
+        with pytest.raises(ModelFormatError, match=r"sha256 is not a digest|not JSON"):
             read_model(forged.path)
