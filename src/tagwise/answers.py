@@ -1,4 +1,4 @@
-"""Scores and labels of many rows: what they may be, and the formats that users get them in."""
+"""Scores and labels of many rows: checks, and the output formats."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def ones_in_format(columns: np.ndarray, indptr: np.ndarray, shape: tuple[int, in
 
 
 def format_of(Y: Any) -> tuple[str, Any]:
-    """The format of ``Y``, in which ``predict`` answers: the kind of matrix, and its type."""
+    """The format of ``Y``, for ``predict``: the kind of matrix, and its type."""
     if sp.issparse(Y):
         return ("csr_array" if isinstance(Y, sp.sparray) else "csr_matrix"), Y.dtype
     dtype = np.asarray(Y).dtype
@@ -90,7 +90,7 @@ def format_of(Y: Any) -> tuple[str, Any]:
 
 
 def saved_output_format(value: Any) -> tuple[str, np.dtype]:
-    """A format of :func:`format_of` that a folder holds; ValueError where it is none."""
+    """A format of :func:`format_of` from a folder; ValueError if it is invalid."""
     kind, dtype = value
     if kind not in ("csr_matrix", "csr_array", "dense"):
         raise ValueError(f"output_format {kind!r}")

@@ -49,11 +49,11 @@ class DatasetNotFoundError(TagwiseError, LookupError):
 
 
 class ClusterError(TagwiseError, RuntimeError):
-    """A Dask cluster is not there, does not answer any more, or has lost too many workers."""
+    """A Dask cluster is missing, no longer answers, or has lost too many workers."""
 
 
 class ExplanationError(TagwiseError, ValueError):
-    """A model was asked why, but its scores are not a sum of one part per feature."""
+    """The model cannot explain its scores, which are not a sum of one part per feature."""
 
 
 class ModelFormatError(TagwiseError, ValueError):

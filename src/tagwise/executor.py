@@ -1,4 +1,4 @@
-"""Where the blocks of a fit run: on threads of this process, or on a Dask cluster (:mod:`tagwise.distributed`)."""
+"""Executors of the blocks of a fit: on threads of this process, or on a Dask cluster (:mod:`tagwise.distributed`)."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def filled_together(
         file.truncate(max(1, size) * np.dtype(dtype).itemsize)
         marks.truncate(len(chunks) + 1)
         array, done = np.memmap(file, dtype, "r+", shape=(size,)), np.memmap(marks, np.uint8, "r+")
-        for wait in (False, True):  # chunks that nobody is at, then those of others, which are done as a rule
+        for wait in (False, True):  # first free chunks, then those of others, which are usually done
             for number in np.flatnonzero(done[:-1] == 0).tolist():
                 with suppress(BlockingIOError):
                     if fcntl is not None:

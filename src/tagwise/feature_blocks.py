@@ -116,7 +116,7 @@ class FeatureBlocks:
 
     @staticmethod
     def are_meant(value: Any) -> bool:
-        """Whether this is the list [sparse matrix, array], which is short for an object of this class."""
+        """Whether this is the list [sparse matrix, array], the short form of an object of this class."""
         return isinstance(value, (list, tuple)) and len(value) == 2 and sp.issparse(value[0])
 
     @property
@@ -126,7 +126,7 @@ class FeatureBlocks:
 
     @property
     def dtype(self) -> np.dtype:
-        """Of the numbers."""
+        """Data type of the numbers."""
         return np.result_type(self.sparse.dtype, self.dense.dtype)
 
     @property

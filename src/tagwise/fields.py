@@ -61,7 +61,7 @@ class Field:
     check: Check | None = None
     """Raises for content that no fit can make."""
     classes: tuple[str, ...] = ()
-    """Of a model: names of the classes it may have."""
+    """For a model: names of its possible classes."""
 
     @property
     def is_array(self) -> bool:
@@ -122,7 +122,7 @@ class Fields(Mapping[str, Field]):
         return Fields(**{**self, **other})
 
     def without(self, *names: str) -> Fields:
-        """The same without some."""
+        """The fields without some."""
         return Fields(**{name: field for name, field in self.items() if name not in names})
 
     def arrays(self) -> dict[str, Field]:

@@ -1,4 +1,4 @@
-"""Progress for people and callbacks: the history of a fit, and a bar or plain lines."""
+"""Progress reports and callbacks: the history of a fit, and a bar or plain lines."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def visible(text: str, keep: str = "") -> str:
 
 
 def echo_err(message: str) -> None:
-    """A line for people, on standard error; where that cannot be written, the work continues without it."""
+    """Print a line on standard error; if that cannot be written, work continues without it."""
     # A service may run without one. Not by click.echo, which writes past the stream that a progress bar puts in place
     # of standard error: the sentence would end up in the middle of the bar.
     if sys.stderr is not None:
@@ -91,7 +91,7 @@ class ProgressBar:
 
     @property
     def shown(self) -> bool:
-        """Whether there is a bar to see."""
+        """Whether a bar is shown."""
         return self._bar is not None
 
     def __enter__(self) -> ProgressBar:

@@ -167,7 +167,7 @@ def test_messages_name_arguments_or_flags(write):
         rows_of(write("other.csv", "a,b\nc,d\n"), flags=True)
     with pytest.raises(InvalidInputError, match=r"or pass --no-header if the first line is a row\. .*'lo+ …\.$"):
         rows_of(write("long.csv", f"l{'o' * 400}ng words,b\nc,d\n"), flags=True)
-    with pytest.raises(InvalidInputError, match=r"does not tell what the file holds; name the format with format="):
+    with pytest.raises(InvalidInputError, match=r"is not a known format; name the format with format="):
         rows_of(write("rows.data", "text,tags\n"))
     with pytest.raises(ParseError, match=r"must be a list of strings; found a string, 'a/b'.*--tag-separator"):
         rows_of(write("rows.jsonl", '{"text": "t", "tags": "a/b"}\n'), flags=True)

@@ -22,7 +22,7 @@ def test_faults_have_a_line(tmp_path):
         (b"a\t \n", 1, "the name is empty"),
         (b"id\tname\na\tb\tc\n", 2, "the line has 3 fields, but the first names 2 columns"),
         (b"<>\tname\n", 1, "the tag is empty"),
-        (b"a\nb\na\tA\n", 3, "the tag 'a' was there before"),
+        (b"a\nb\na\tA\n", 3, "the tag 'a' occurred before"),
         (b"a\n\xff\n", 2, "byte 0xff is not valid UTF-8"),
     ):
         (tmp_path / "tags.tsv").write_bytes(content)

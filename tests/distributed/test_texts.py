@@ -318,7 +318,7 @@ def test_a_file_that_kills_every_worker_is_given_up_in_a_sentence(doomed, tmp_pa
     folder = write(tmp_path / "parts", some_rows(4), [2, 2])
     tagger = Tagger("leml").fit(["a cat", "a cat", "a dog", "a dog"], [["cat"], ["cat"], ["dog"], ["dog"]])
     files, _ = texts.open_files(f"{folder}/part-*", Dialect(), with_tags=False)
-    with pytest.raises(ClusterError, match="The step answer_file was given up: 4 workers died"):
+    with pytest.raises(ClusterError, match="The step answer_file failed: 4 workers died"):
         texts.write_each(_die, [(file, "nowhere") for file in files], tagger, client=doomed)
 
 

@@ -24,7 +24,7 @@ DOG = "text,tags\na dog,pets\n"
 FAULTY = [
     ("empty.csv", "", "the file is empty"),
     ("rows.txt", "a dog", "is read as one text per line, without tags"),
-    ("rows.dat", "a dog", "does not tell what the file holds; name the format with --format"),
+    ("rows.dat", "a dog", "is not a known format; name the format with --format"),
     ("odd.csv", "text,things\na dog,pets\n", "no column looks like one of tags; name it with --tags"),
     ("rows.csv", DOG, "the column 'body' is missing (--text); columns found: 'text', 'tags'", "--text", "body"),
     ("rows.jsonl", '{"text": "a dog", "tags": ["pets"]}\n{"text": "a cat"}\n', "line 2: the column 'tags' is missing"),

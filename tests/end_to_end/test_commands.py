@@ -156,7 +156,7 @@ def test_a_vocabulary_names_tags_and_adds_new_ones(rows_file, tmp_path):
 
     vocabulary.write_text("a\na\n")
     refused = run("train", rows_file, "--vocabulary", vocabulary, "--out", tmp_path / "n")
-    assert failed(refused, 1, "tags.tsv, line 2: the tag 'a' was there before")
+    assert failed(refused, 1, "tags.tsv, line 2: the tag 'a' occurred before")
 
 
 def test_an_empty_text_gets_no_tags(tagger):

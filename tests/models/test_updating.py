@@ -273,8 +273,8 @@ def test_rows_that_are_kept_already_are_noticed(recwarn):
     deepcopy(model).update(X[90:140], Y[90:140])
     deepcopy(model).update(X[:20], 1 - Y[:20].toarray())  # other labels are news
     deepcopy(model).update(X[:1], Y[:1])
-    assert not [one for one in recwarn if "learnt already" in str(one.message)]
-    with pytest.warns(TagwiseWarning, match=r"\d+% of the new rows are rows that the model has learnt already"):
+    assert not [one for one in recwarn if "already been learnt" in str(one.message)]
+    with pytest.warns(TagwiseWarning, match=r"\d+% of the new rows have already been learnt"):
         model.update(X[60:110], Y[60:110])
 
 

@@ -41,7 +41,7 @@ def test_what_is_not_a_tagger_is_refused_before_the_port_is_opened(folder, tmp_p
     assert failed(run("serve", folder, folder), 2, "two taggers are called 'packages'")
     assert failed(run("serve", f"a/b={folder}"), 1, "cannot be part of an address")
     assert failed(
-        run("serve", folder, "--feedback", tmp_path / "no" / "where.jsonl"), 1, "is not a folder; make it first"
+        run("serve", folder, "--feedback", tmp_path / "no" / "where.jsonl"), 1, "is not a folder; create it first"
     )
     assert failed(run("serve", folder, "--key-file", tmp_path / "no-keys"), 1, "--key-file", "no-keys")
     limited = run("serve", folder, "--most-per-minute", 5)

@@ -65,7 +65,7 @@ URIS = "URI"
 """The separator that stands for cells such as ``<http://a.org/1> <http://a.org/2>``, with or without the brackets."""
 
 EVERY_TAG = "*"
-"""Content of a cell of the known tags where every tag was looked at."""
+"""Content of a cell of the known tags if every tag was checked."""
 
 NEITHER = "neither"
 """State of a cell of a wide table that holds neither 0 nor 1."""
@@ -83,7 +83,7 @@ _NUMBERS_OF_ROWS = ("", "id", "index", "row")
 
 @dataclass(frozen=True)
 class Dialect:
-    """How to read a table. What is None is guessed where it is needed; ``known`` and ``id`` are read only if given.
+    """How to read a table. None values are guessed, except ``known`` and ``id``, which are read only if given.
 
     Attributes
     ----------
@@ -92,17 +92,17 @@ class Dialect:
     tags : str, sequence of str or None
         Names of the columns of tags; a row has those of all of them.
     known, id : str or None
-        Names of columns: the tags that were looked at, the row's identifier.
+        Names of columns: the tags that were checked, and the row's identifier.
     tag_separator : str or None
         Separator of the tags of a cell; ``"JSON"`` for JSON lists, ``"URI"`` for addresses between blanks, which may
         be written in angle brackets.
     tags_wide : bool or None
         Whether each column of ``tags``, or else each that holds only 0 and 1, is a tag. In a table that holds zeros, an
-        empty cell means "not checked". Where it is True, cells may also be yes and no, or x and nothing.
+        empty cell means "not checked". If True, cells may also be yes and no, or x and nothing.
     group_by : str or None
-        The column whose value rows share that belong together, in a table with one row per tag; ``""`` keeps all rows
-        apart. None: rows are put together by their texts if most of the first ones stand beside one of the same text,
-        each with one tag, another one.
+        In a table with one row per tag, the column whose equal values mark rows to merge; ``""`` merges none. None:
+        rows are merged by their texts if most of the first rows have a neighbour with the same text, and each has one
+        tag, different from the neighbour's.
     format : str
         ``"jsonl"``, ``"csv"``, ``"tsv"``, ``"parquet"``, ``"text"``, or ``"auto"`` to go by the ending of the name.
     delimiter : str or None
@@ -150,7 +150,7 @@ class Dialect:
                 raise InvalidInputError(f"{self.option(name)} names a column twice: {', '.join(columns):.200}.")
 
     def names(self, what: str) -> tuple[str, ...]:
-        """The columns given for ``what``; none where they are to be guessed."""
+        """The columns given for ``what``; none if they are to be guessed."""
         given = getattr(self, what)
         if what == "group_by" and given == "":
             return ()
@@ -163,7 +163,7 @@ class Dialect:
         return {"skip_faulty": 'errors="skip"', "header": "header=False"}.get(name, f"{name}=")
 
     def or_skip(self) -> str:
-        """The advice to skip faulty rows, as the end of another; empty where they are skipped."""
+        """The advice to skip faulty rows, as the end of a sentence; empty if they are skipped."""
         return "" if self.skip_faulty else f", or pass {self.option('skip_faulty')}"
 
     def setting(self, name: str, value: str) -> str:
@@ -173,7 +173,7 @@ class Dialect:
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of columns by their purpose; what is empty or None is not to be read."""
+    """Names of columns by purpose; empty and None ones are not read."""
 
     text: tuple[str, ...]
     tags: tuple[str, ...] = ()
@@ -188,7 +188,7 @@ class Columns:
 
 
 def require_columns(records: Records, columns: Columns, dialect: Dialect) -> None:
-    """Raise where a file, one of several that are read alike, lacks one of the columns that were found in another."""
+    """Raise if one of several files of a table lacks a column that was found in another."""
     stated = replace(dialect, text=columns.text, tags=columns.tags or None, known=columns.known, id=columns.id)
     for what in ("text", "tags", "known", "id"):
         ColumnSearch(records, (), stated).given(what)
@@ -319,7 +319,7 @@ class ColumnSearch:
         return tuple(switches), True
 
     def _is_switch(self, name: str) -> bool:
-        """Whether a column holds nothing but 0 and 1 in the first records, and is not always empty."""
+        """Whether a column holds only 0 and 1 in the first records, and is not always empty."""
         if name.strip().lower() in _NUMBERS_OF_ROWS:
             return False
         is_empty = True
@@ -331,7 +331,7 @@ class ColumnSearch:
         return not is_empty
 
     def _has_row_per_tag(self, text: tuple[str, ...], tags: tuple[str, ...]) -> bool:
-        """Whether most of the first rows stand beside one of the same text, and each has one tag, another one."""
+        """Whether most of the first rows have a neighbour with the same text, each with one, different tag."""
         if len(self.sample) < 4 or len(tags) != 1 or self.dialect.tag_separator is not None:
             return False
         rows = [(*(record.get(name) for name in text), record.get(tags[0])) for record in self.sample]
@@ -368,7 +368,7 @@ class ColumnSearch:
 def switched(value: Any, declared: bool) -> bool | str | None:
     """Whether a cell of a wide table is on; None where it is empty, :data:`NEITHER` where it holds something else.
 
-    Where a table is ``declared`` to be wide, yes, no and x are as good as 0 and 1.
+    If a table is ``declared`` to be wide, yes, no and x are equivalent to 1, 0 and 1.
     """
     word = "" if value is None else str(value).strip().lower() if isinstance(value, (str, int, float)) else "?"
     return (_WORDS if declared else _SWITCHES).get(word, NEITHER)
@@ -385,7 +385,7 @@ def _json_list(cell: str) -> list[Any] | None:
 def tag_list(value: Any, column: str | None, separator: str | None, option: str) -> Sequence[str]:
     """The tags of a cell: a list of strings, or a text that the separator splits.
 
-    Some may be repeated or empty; an empty cell has no tags, not an empty one. A ValueError says what is wrong.
+    Some may be repeated or empty; an empty cell has no tags, not an empty one. A ValueError names the fault.
     """
     if isinstance(value, str) and separator is not None and separator != JSON_LISTS:
         if separator == URIS:

@@ -1,9 +1,9 @@
-"""Answers of people, who accept and reject tags: a file that is only appended to, and its effect on a table.
+"""Feedback (accepted and rejected tags): an append-only file, and its effect on a table.
 
 Each line is a JSON object: ``text`` or ``id`` of what was tagged (or both), the tags that were ``accepted``,
 ``rejected`` or ``withdrawn``, and whatever else its writer notes, such as ``time`` and ``tagger``. An accepted tag is
-known to be right, a rejected one known to be wrong; a withdrawn one is as unknown as all others are. Of several answers
-on one text and tag the latest counts. docs/serving.md specifies the format.
+known to be right, a rejected one known to be wrong; a withdrawn one is unknown again. Of several answers
+on the same text and tag, the latest counts. docs/serving.md specifies the format.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Answers:
 
 @dataclass
 class Feedback:
-    """The answers of a file, by what they are about.
+    """The answers of a file, by subject.
 
     Attributes
     ----------
@@ -59,9 +59,9 @@ class Feedback:
     records : int
         Lines of the file.
     repeated, contradicted : int
-        Answers that were given before, and those that changed an earlier one.
+        Number of repeated answers, and of answers that changed an earlier one.
     taggers : Counter of str
-        Number of records per tagger that made the suggestions, where they name it.
+        Number of records per tagger that made the suggestions, if named.
     """
 
     by_id: dict[str, Answers] = field(default_factory=dict)
@@ -127,17 +127,17 @@ def read_feedback(path: str | os.PathLike[str], *, tagger: str | None = None) ->
     Parameters
     ----------
     path : path
-        JSON lines, as ``tagwise serve --feedback`` writes them. A last line that was cut off is of a record that was
-        never acknowledged, and is left out.
+        JSON lines, as ``tagwise serve --feedback`` writes them. A truncated last line belongs to a
+        record that was never acknowledged, and is left out.
     tagger : str, optional
         Leave out records on suggestions of other taggers.
 
     Raises
     ------
     ParseError
-        A line is not a record; the message says which and why.
+        A line is not a record; the message names line and reason.
     InvalidInputError
-        The records are on several taggers, and ``tagger`` does not say which one is meant; or on others only.
+        The records are on several taggers, and ``tagger`` is not given; or none are on ``tagger``.
     """
     found = Feedback()
     skipped: Counter[str] = Counter()
@@ -179,9 +179,9 @@ def record_fault(record: Mapping[str, Any]) -> str | None:
         if not isinstance(record.get(name), (str, type(None))):
             return f"{name} must be a string; found {kind_of(record[name])}"
     if record.get("id") is None and record.get("text") is None:
-        return "a record of feedback needs text or id; this has neither"
+        return "a feedback record needs text or id; this one has neither"
     if not any(name in record for name in ANSWERS):
-        return f"a record of feedback needs one of {', '.join(ANSWERS)}; this has none"
+        return f"a feedback record needs one of {', '.join(ANSWERS)}; this one has none"
     for name in ANSWERS:
         tags = record.get(name) or []
         if not isinstance(tags, list) or not all(isinstance(tag, str) and tag for tag in tags):
@@ -196,8 +196,8 @@ def record_fault(record: Mapping[str, Any]) -> str | None:
 def with_feedback(table: Table, feedback: Feedback) -> Table:
     """The rows of a table with the answers.
 
-    Answers on a row of the table, by its identifier or else by its text, add to what is known of it and overrule it.
-    Other texts become rows of their own behind those of the table, of which nothing but the answers is known.
+    Answers on a row of the table, by its identifier or else by its text, add to its known tags and
+    overrule them. Other texts become new rows after those of the table, with only the answered tags known.
     Texts that differ in blanks around them are the same.
 
     Returns
@@ -205,7 +205,7 @@ def with_feedback(table: Table, feedback: Feedback) -> Table:
     Table
         ``texts``, ``tags`` and ``known`` are what ``Tagger.fit`` takes. ``counts`` also has ``feedback_rows`` and
         ``feedback_texts`` (rows of the table and other texts with answers) and ``feedback_lost`` (identifiers without a
-        text that no row has); ``account`` says the same in a sentence.
+        text that no row has); ``account`` is a sentence with these numbers.
     """
     texts, tags = list(table.texts), [list(row) for row in table.tags]
     known: list[list[str] | None] = [None] * len(texts) if table.known is None else list(table.known)
@@ -255,9 +255,9 @@ class _Target(NamedTuple):
 
 
 def _by_target(table: Table, feedback: Feedback) -> tuple[list[_Target], int]:
-    """The latest answers by what they are about, and how many are about nothing that is known.
+    """The latest answers by subject, and the number of answers on unknown subjects.
 
-    One text may have been answered under its identifier and without it: of these too, the latest counts.
+    If a text was answered both with and without its identifier, the latest answer counts.
     """
     rows_of_text: dict[str, list[int]] = {}
     for row, text in enumerate(table.texts):
@@ -283,7 +283,7 @@ def _by_target(table: Table, feedback: Feedback) -> tuple[list[_Target], int]:
 
 
 def feedback_line(record: Mapping[str, Any]) -> bytes:
-    """A record as a line of the file; raises InvalidInputError for one that a reader would refuse."""
+    """A record as a line of the file; raises InvalidInputError for invalid ones."""
     fault = record_fault(record)
     if fault is not None:
         raise InvalidInputError(f"The answer cannot be kept: {fault}.")
@@ -291,30 +291,30 @@ def feedback_line(record: Mapping[str, Any]) -> bytes:
 
 
 class Place(NamedTuple):
-    """How far a file was read."""
+    """Position up to which a file was read."""
 
     file: int = 0  # number of the file among those that had its path
     end: int = 0
 
 
 class FeedbackFile:
-    """Appends records so that none is lost once :meth:`append` has returned, whatever happens to the process.
+    """Appends records durably: none is lost once :meth:`append` has returned, even if the process dies.
 
     Several processes may append to one file. A record that was being written when a process or the machine stopped was
-    never acknowledged; the next writer removes what is there of it. A file that was moved or removed meanwhile is made
+    never acknowledged; the next writer removes its remains. A file that was moved or removed meanwhile is created
     again.
 
     Raises
     ------
     InvalidInputError
-        There is no folder for the file, or what is there is something else.
+        The folder does not exist, or the file holds something other than feedback.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._opened = 0
         if not self.path.parent.is_dir():
-            raise InvalidInputError(f"feedback: {self.path.parent} is not a folder; make it first.")
+            raise InvalidInputError(f"feedback: {self.path.parent} is not a folder; create it first.")
         if self.path.exists() and not self.path.is_file():
             raise InvalidInputError(f"feedback: {self.path} is not a file; name another.")
         self._file = self._open()
@@ -358,7 +358,7 @@ class FeedbackFile:
                 raise
 
     def place(self, before: Place) -> Place:
-        """From where to read on: where one was before, or the start of the file if another has taken its place."""
+        """Position to continue reading at: the previous one, or the start if the file was replaced."""
         with self._alone():
             if self._file.seek(0, os.SEEK_END) < before.end:
                 self._opened += 1
@@ -367,7 +367,7 @@ class FeedbackFile:
     def read(self, place: Place) -> Iterator[tuple[dict[str, Any], Place]]:
         """The sound records behind a place, whichever process wrote them, each with the place behind it.
 
-        They are those of the moment; another thread may iterate over them while more are appended.
+        A snapshot: another thread may iterate over it while more are appended.
         """
         with self._alone():  # what is written now is not acknowledged yet
             size = self._file.seek(0, os.SEEK_END)
@@ -379,7 +379,7 @@ class FeedbackFile:
         self._file.close()
 
     def _mend_last_line(self) -> None:
-        """Remove the beginning of a record that a writer left which was stopped; a whole one gets its end."""
+        """Remove a partial record left by a stopped writer; a complete one gets its line end."""
         size = self._file.seek(0, os.SEEK_END)
         if not size:
             return
@@ -418,7 +418,7 @@ def _records_in(stream: BinaryIO, place: Place, size: int) -> Iterator[tuple[dic
 
 
 def _json(line: bytes) -> Any:
-    """The value of a line; None where it is no JSON."""
+    """The value of a line; None if it is not JSON."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):

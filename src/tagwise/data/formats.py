@@ -1,4 +1,4 @@
-"""The table of file formats: adding one is a line here, and a file of its own with what reads and writes it.
+"""The table of file formats: a new format is a line here, and a module with its reader and writer.
 
 Imports nothing heavy: the command line takes its choices from here.
 """
@@ -110,7 +110,5 @@ def format_by_name(path: str, option: str) -> FileFormat:
         raise InvalidInputError(f"{path} is a spreadsheet, which tagwise does not read; save it as CSV in UTF-8 first.")
     found = next((entry for entry in _TABLE if suffix in entry.endings), None)
     if found is None:
-        raise InvalidInputError(
-            f"{path}: the ending {suffix!r} does not tell what the file holds; name the format with {option}."
-        )
+        raise InvalidInputError(f"{path}: the ending {suffix!r} is not a known format; name the format with {option}.")
     return found

@@ -37,7 +37,7 @@ def split_rows(
     keep_labels : bool, default False
         Whether every label that has a row keeps one in training. For choosing settings, or where a model would lose
         labels otherwise; **not for estimates**: the test rows then have fewer and more frequent labels than new rows,
-        and every figure on them is too good.
+        and all figures on them are optimistic.
 
     Returns
     -------
@@ -194,7 +194,7 @@ def hide_labels(Y: Any, fraction_observed: float, random_state: RandomState = No
     """Choose at random which entries of Y are known: the mask Ω of LEML's missing-label tables.
 
     Each of the n·L entries, whether 0 or 1, is known with probability p = ``fraction_observed``, independently of all
-    others: their number is binomial with mean p·n·L. Hand the mask to a model as ``observed``; Y stays as it is.
+    others: their number is binomial with mean p·n·L. Pass the mask to a model as ``observed``; Y does not change.
 
     Parameters
     ----------

@@ -62,7 +62,7 @@ _GUESSED_BYTES = 2**18
 
 
 def is_compressed(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is packed, by the ending of its name."""
+    """Whether a file is compressed, by the extension of its name."""
     return Path(path).suffix.lower() in _COMPRESSED
 
 
@@ -75,11 +75,11 @@ def suffix_without_compression(path: str | os.PathLike[str]) -> str:
 
 
 class UnskippableError(ParseError):
-    """A fault that costs more than its row, such as a damaged stream: no reader can skip it."""
+    """A fault that affects more than its row, such as a damaged stream, and cannot be skipped."""
 
 
 def longest_line() -> int:
-    """The most bytes of a line or record."""
+    """Maximum number of bytes of a line or record."""
     return _limit("TAGWISE_LONGEST_LINE", LONGEST_LINE)
 
 
@@ -208,7 +208,7 @@ class ByteSource:
             raise UnskippableError(self.path, self.line + 1, 0, reason) from None
 
     def check_length(self, n_bytes: int, line: int | None = None) -> None:
-        """Refuse a line, or a record that started on ``line``, that is too long to be one."""
+        """Refuse a line, or a record that started on ``line``, that is too long."""
         if n_bytes > self._longest:
             reason = (
                 f"the line is longer than {self._longest:,} bytes; break it up, or raise the environment variable "
@@ -217,7 +217,7 @@ class ByteSource:
             raise UnskippableError(self.path, self.line if line is None else line, 0, reason)
 
     def fault(self, reason: str, column: int = 0) -> ParseError:
-        """The error for what is wrong in the current line."""
+        """The error for a fault in the current line."""
         return ParseError(self.path, self.line, column, reason)
 
     def decoded(self, raw: bytes) -> str:
@@ -243,7 +243,7 @@ class ByteSource:
                 beginning = again.read(_GUESSED_BYTES)
         guess = guess_encoding(beginning + b"\n" + raw)
         if guess is None:
-            return "the file holds zeros and may be no text at all; check what it is"
+            return "the file holds zero bytes and may not be text; check what it is"
         if self._propose is None:
             return f"the file may be in {guess}; convert it to UTF-8 first: iconv -f {guess} -t utf-8"
         return f"the file may be in {guess}; if so, pass {self._propose(guess)}"
@@ -264,7 +264,7 @@ class ByteSource:
 def damage_as_parse_error(
     path: str | os.PathLike[str], kind: str, line: Callable[[], int] = lambda: 0
 ) -> Iterator[None]:
-    """Turn what a library raises about a damaged file, exceptions of a dozen types, into one error."""
+    """Turn the dozen exception types that libraries raise for damaged files into one error."""
     try:
         yield
     except ParseError:
@@ -294,7 +294,7 @@ def open_file(path: str) -> BufferedReader:
 
 
 def checked_path(path: str | os.PathLike[str]) -> str:
-    """The path as text; what can be no path is named."""
+    """The path as text; raises for invalid paths."""
     try:
         text = os.fspath(path)
     except TypeError:
@@ -306,7 +306,7 @@ def checked_path(path: str | os.PathLike[str]) -> str:
 
 @contextmanager
 def atomic_writer(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open ``path`` for writing so that it appears whole or not at all; compressed if it ends in .gz or .bz2."""
+    """Open ``path`` for writing atomically; compressed if it ends in .gz or .bz2."""
     target = Path(checked_path(path))
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "The folder to write into does not exist", str(target.parent))
@@ -358,7 +358,7 @@ def checked_encoding(name: str, option: str = "encoding") -> str:
 
 
 def guess_encoding(content: bytes) -> str | None:
-    """Likely encoding of bytes that are not UTF-8; None where they are no text.
+    """Likely encoding of bytes that are not UTF-8; None if they are not text.
 
     Marks of byte orders and zeros decide for UTF-16 and UTF-32; then East Asian encodings, if nearly all that they
     decode to is of their scripts; then Cyrillic ones, if lower-case letters come out; else Western European.

@@ -1,4 +1,4 @@
-"""The one reader of tables of texts and tags: JSON lines, CSV, TSV, Parquet and plain lines, as a stream or as a whole.
+"""The reader of tables of texts and tags: JSON lines, CSV, TSV, Parquet and plain lines, as a stream or as a whole.
 
 One rule for tags everywhere: a repeated tag counts once and an empty one is ignored, and both are reported.
 """
@@ -93,7 +93,7 @@ class Tally:
         )
 
     def account(self, name: str) -> str:
-        """The sentence on where every line went: they add up."""
+        """Message that accounts for every line."""
         parts = [f"{counted(self.n_records, 'row')} read", f"{self.skipped:,} refused"]
         if self.lines is None:
             return f"{name}: {', '.join(parts)}."
@@ -153,11 +153,11 @@ class TableReader:
     empty_texts : bool
         Whether a row may have no text; otherwise it is a fault.
     line_by_line : bool
-        Whether the writer of the file waits for an answer before the next row: guess from the first row alone.
+        Whether the writer waits for an answer before the next row: guess from the first row alone.
     columns : Columns, optional
-        Those of another part of the same table: nothing is guessed, and the file may hold no rows.
+        Columns of another part of the same table: nothing is guessed, and the file may hold no rows.
     followed_by : sequence of str
-        Further parts of the same table, to guess from where this file is short.
+        Further parts of the same table, to guess from if this file is short.
 
     Raises
     ------
@@ -230,11 +230,11 @@ class TableReader:
 
     @property
     def guess(self) -> str | None:
-        """The sentence that tells a person what was guessed; None where nothing was."""
+        """Message on guesses; None if nothing was guessed."""
         return f"{self.path}: guessed {', '.join(self.columns.guesses)}." if self.columns.guesses else None
 
     def account(self) -> str:
-        """The sentence on where every line that was read so far went: they add up."""
+        """Message that accounts for every line read so far."""
         found = self.tally().account(self.path)
         if self.columns.group:
             found += f" Put together, they are {counted(self._n_rows, 'row')} of different {self._group_text()}."
@@ -271,7 +271,7 @@ class TableReader:
                 yield row
 
     def _grouped(self) -> Iterator[Row]:
-        """Rows that belong together as one, in the order of their first records."""
+        """Merged rows, in the order of their first records."""
         first_of: dict[Any, Row] = {}
         columns = self.columns
         used = {*columns.text, *columns.tags, columns.known}
@@ -421,7 +421,7 @@ class TableReader:
 
 
 def _first_sound(path: str, entry: FileFormat, dialect: Dialect, size: int) -> list[dict[str, Any]]:
-    """The first records of a file, without those that are faulty: their turn comes."""
+    """The first sound records of a file; faulty ones are reported later."""
     found: list[dict[str, Any]] = []
     with suppress(ParseError), closing(open_records(path, entry, dialect)) as records:
         while len(found) < size:
@@ -453,13 +453,13 @@ class Table:
     skipped : int
         Faulty rows that were left out.
     guess : str or None
-        The sentence on what was guessed.
+        Message on guesses.
     notes : list of str
-        Sentences on what was left out, changed or looks wrong.
+        Messages on omissions, changes and suspicious rows.
     account : str
-        The sentence on where every line of the file went.
+        Message that accounts for every line of the file.
     counts : dict of str to int
-        The figures of that sentence.
+        Numbers in that message.
     tally : Tally
         Numbers that both are made of.
     """
@@ -517,11 +517,11 @@ def read_table(
     dialect : Dialect, optional
         How to read it.
     on_guess : callable, optional
-        Called with the sentence on what was guessed, before the rows are read.
+        Called with a message on guesses, before the rows are read.
     on_progress : callable, optional
         Called now and then with the fraction of the file and the number of rows read.
     columns : Columns, optional
-        Those of another part of the same table: nothing is guessed, and the file may hold no rows.
+        Columns of another part of the same table: nothing is guessed, and the file may hold no rows.
     **fields
         Fields of :class:`Dialect` in place of those of ``dialect``: ``text=["title", "abstract"]``.
 
@@ -588,10 +588,10 @@ def read_table(
 def notes_on_rows(
     n_rows: int, repeats: tuple[int, int], tags: Counter[str], columns: Columns, dialect: Dialect
 ) -> list[str]:
-    """Sentences on rows and tags that look wrong.
+    """Messages on suspicious rows and tags.
 
-    ``repeats``: how many rows repeat an earlier one, and how many its text with other tags; ``tags`` has the rows of
-    each tag.
+    ``repeats``: numbers of rows that repeat an earlier one, and that repeat its text with other tags; ``tags`` has the
+    rows of each tag.
     """
     notes = []
     duplicates, other_tags = repeats

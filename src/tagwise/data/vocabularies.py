@@ -1,4 +1,4 @@
-"""Files of tags and what they are called: plain lines, tables, JSON lines, and SKOS."""
+"""Files of tags and their names: plain lines, tables, JSON lines, and SKOS."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ def read_vocabulary(path: str | os.PathLike[str], *, language: str | None = None
     -------
     dict from str to str or list of str
         Tag → name, or name and alternative names, in the order of the file, for ``Tagger(vocabulary=…)``. A tag without
-        a name is called as it is. Spaces around tags and names, and brackets around addresses, are left out.
+        a name is its own name. Spaces around tags and names, and brackets around addresses, are left out.
 
     Raises
     ------
     ParseError
-        A line has no tag, or an empty name behind a tab, a tag is there twice, or there is no tag at all; with file and
+        A line has no tag, or an empty name behind a tab, a tag occurs twice, or there are no tags; with file and
         line.
     InvalidInputError
-        Columns cannot be told, no name is in ``language``, or rdflib is needed and missing.
+        Columns cannot be identified, no name is in ``language``, or rdflib is needed and missing.
     """
     file = checked_path(path)
     suffix = suffix_without_compression(file)
@@ -79,7 +79,7 @@ def read_vocabulary(path: str | os.PathLike[str], *, language: str | None = None
 
 
 class _Entries:
-    """The vocabulary as it grows; all entries are checked alike."""
+    """The vocabulary while it is built; all entries get the same checks."""
 
     def __init__(self, path: str) -> None:
         self.path, self.found = path, dict[str, "str | list[str]"]()
@@ -92,7 +92,7 @@ class _Entries:
         if not tag:
             raise ParseError(self.path, line, 0, "the tag is empty; every line must hold one, and may hold its names")
         if tag in self.found:
-            reason = f"the tag {tag[:60]!r} was there before; leave one of its lines out"
+            reason = f"the tag {tag[:60]!r} occurred before; remove one of its lines"
             raise ParseError(self.path, line, 0, reason)
         known = list(dict.fromkeys(filter(None, map(str.strip, names)))) or [tag]
         if holds_half_pair([tag, *known]):
@@ -119,7 +119,7 @@ class _Fields:
 
     @classmethod
     def of(cls, names: Sequence[str], language: str | None) -> _Fields | None:
-        """By the names of columns; None where none is that of tags."""
+        """Columns by their names; None if none holds tags."""
         parts = {name: _LANGUAGE.fullmatch(name.strip()) for name in names}
         plain = {name: re.sub(r"[\s_-]", "", part["name"]).lower() for name, part in parts.items() if part}
         spoken = {name: (part["language"] or "").lower() for name, part in parts.items() if part}
@@ -133,7 +133,7 @@ class _Fields:
         return cls(tags[0], next((name for name in labels if spoken[name] == chosen), None), tuple(others))
 
     def entry(self, record: Mapping[str, Any]) -> tuple[str, list[str]]:
-        """The tag of a record, its name and alternatives; a ValueError says what is wrong."""
+        """The tag of a record, its name and alternatives; a ValueError names the fault."""
         tag = record.get(self.id)
         if isinstance(tag, int) and not isinstance(tag, bool):
             tag = str(tag)

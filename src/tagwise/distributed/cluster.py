@@ -135,8 +135,8 @@ def _told(client: Client) -> Iterator[None]:
     except KilledWorker as error:
         step = str(error.task).partition("-")[0]
         raise ClusterError(
-            f"The step {step} failed: {error.allowed_failures + 1} workers died while they ran it, most often "
-            "for want of memory. Give workers more memory, or use smaller files."
+            f"The step {step} failed: {error.allowed_failures + 1} workers died while they ran it, usually "
+            "for lack of memory. Give workers more memory, or use smaller files."
         ) from error
     except (CommClosedError, CancelledError, TimeoutError, asyncio.TimeoutError, OSError) as error:
         # An OSError may also be what a task raised on a worker.

@@ -52,7 +52,7 @@ def predict_topk(model: Any, X: Any, k: int = 5, *, client: Any = None) -> list[
     Notes
     -----
     A worker reads a delayed part, answers it and drops it before it takes the next one, so that its memory is that of
-    the model and of one part per thread. Results of a worker that dies are computed again; the scheduler keeps the model
+    the model and of one part per thread. Results of a dead worker are computed again; the scheduler keeps the model
     for that.
     """
     fitted = _checked_model(model)

@@ -72,7 +72,7 @@ class BinaryRelevance(UpdatableModel):
         linear support vector machine. It is solved in the dual, where an intercept must carry a penalty: λ/2·b_j² is
         added to its objective.
     max_iter : int
-        At most this many steps per batch of labels: of conjugate gradients (squared), of Newton's method (logistic,
+        Maximum number of steps per batch of labels: of conjugate gradients (squared), of Newton's method (logistic,
         squared hinge), passes over the rows (hinge). A direct solution takes none.
     solver : {"auto", "direct", "cg"}
         ``"direct"``: one Cholesky factor of the smaller Gram matrix (d×d or n×n) serves all labels; for squared loss
@@ -198,7 +198,7 @@ class BinaryRelevance(UpdatableModel):
         self.feature_weights_, self.intercept_ = coef, intercept.astype(dtype)
 
     def _is_direct(self, X: Features, n_labels: int, *, plain: bool) -> bool:
-        """Whether to factorise; raises where the user asks for what cannot be."""
+        """Whether to factorise; raises if the requested solver cannot be used."""
         side = min(X.shape)
         needed = 16 * side**2 + X.dtype.itemsize * X.shape[1] * n_labels
         dense = X.dense if isinstance(X, FeatureBlocks) else X
@@ -287,7 +287,7 @@ class _Batch:
 
 
 def direct_batch(ids: np.ndarray, data: FitData, model: BinaryRelevance) -> _Batch:
-    """By one factorisation for all labels."""
+    """Solve by one factorisation for all labels."""
     X, labels = data.X, data.targets
     factor = data.once(
         "factor",
@@ -304,7 +304,7 @@ def direct_batch(ids: np.ndarray, data: FitData, model: BinaryRelevance) -> _Bat
 
 
 def batch_by_steps(ids: np.ndarray, data: FitData, model: BinaryRelevance) -> _Batch:
-    """By steps from V = 0, of all labels of the batch together."""
+    """Solve iteratively from V = 0, all labels of the batch together."""
     X, loss = data.X, data.loss
     design = data.once("design", lambda: Design.build(X, fit_intercept=model.fit_intercept, n_threads=data.n_threads))
     batch = data.targets.batch(ids, loss, with_start=model.fit_intercept)
@@ -323,7 +323,7 @@ def batch_by_steps(ids: np.ndarray, data: FitData, model: BinaryRelevance) -> _B
 
 
 def dual_batch(ids: np.ndarray, data: FitData, model: BinaryRelevance) -> _Batch:
-    """By dual coordinate descent, each label alone."""
+    """Solve by dual coordinate descent, each label alone."""
     labels = data.targets
 
     def pairs() -> tuple[sp.csr_matrix, sp.csr_matrix, sp.csr_matrix | None]:

@@ -18,7 +18,7 @@ __all__ = ["ModelChoice", "build_model", "choose_model", "model_class", "model_i
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """Which model, with which parameters beside its defaults, and why, in one sentence for people."""
+    """Chosen model, its non-default parameters, and the reason in one sentence."""
 
     name: str
     parameters: dict[str, Any] = field(default_factory=dict)
@@ -82,7 +82,7 @@ def parameters_for_unlisted(name: str, unlisted: str) -> dict[str, Any]:
 def choose_model(
     n_rows: int, n_features: int, n_labels: int, nnz_labels: int, masked: bool, *, unlisted: str = "off"
 ) -> ModelChoice:
-    """Which model to use for a problem of this size, labels of which some are unknown (``masked``), or only listed.
+    """Choose a model by problem size, and by whether labels are partly unknown (``masked``) or only listed.
 
     Cascade, for any number of labels: over sets of 6 to 983 labels, all of them known or a fifth, it is ahead of every
     other model by a point on average. docs/tagger.md has the table, made by ``benchmarks/model_choice.py``.

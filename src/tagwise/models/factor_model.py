@@ -212,7 +212,7 @@ class FactorModel(MultiLabelModel):
         self.intercept_ = b.astype(dtype)
 
     def _put_labels(self, labels: np.ndarray, H: np.ndarray, b: np.ndarray, unknown: np.ndarray) -> None:
-        """The same for some labels alone."""
+        """The same for some labels."""
         H[unknown], b[unknown] = 0, LOWEST_SCORE
         self.label_factors_ = put(self.label_factors_, labels, H)
         self.intercept_ = put(self.intercept_, labels, b)
@@ -257,7 +257,7 @@ class FactorModel(MultiLabelModel):
         return self._norm_sorted
 
     def answers_without_blas(self, X: Features) -> bool:
-        """Where bounds rule out most labels of a few sparse rows."""
+        """Prediction for few sparse rows, where bounds rule out most labels."""
         few = X.shape[0] <= FEW_ROWS and sp.issparse(X)
         return few and self.kernel is None and self._norm_sorted_labels().rule_out_others
 

@@ -1,8 +1,8 @@
 """Updating fitted models: the label side of a fit again, for some labels.
 
-Given what all labels share, each label is a problem of its own (LEML: its factor beside W; REML: and its sparse part;
-Cascade: and its ranker and prototype; BinaryRelevance: all of it). So new labels, merged labels, and labels that new
-rows say much about, are learnt by the steps of a fit with the shared part fixed, and nothing else of the model changes.
+Given the shared part of a model, labels are independent problems (LEML: the label's factor; REML: also its sparse part;
+Cascade: also its ranker and prototype; BinaryRelevance: everything). So new labels, merged labels, and labels with many
+new examples are learnt by the steps of a fit with the shared part fixed; nothing else in the model changes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tagwise.validation import Features, canonical_csr, check_integer, check_lab
 
 __all__ = ["KEPT", "UpdatableModel"]
 
-# A label is learnt again once this share of what teaches it is new. Frequent labels are learnt again rarely, and rare
+# A label is learnt again once this share of its training pairs is new: frequent labels rarely, and rare
 # ones with almost every new row.
 _NEW_SHARE = 0.05
 # Known pairs of a mask that are written out for some labels at once.
@@ -51,20 +51,20 @@ KEPT = Fields(
     pending_=dense("L", meaning="Number of new pairs that teach each label since it was last learnt.", numbers="count"),
     fitted_rows_=value(partial(check_integer, minimum=1), "Number of rows at the last fit of everything."),
 )
-"""Fields of a model with ``updatable`` beside its own: an update learns labels from all rows.
+"""Additional fields of a model with ``updatable``: updates learn labels from all rows.
 
-The rows, as sparse as they came, are the smallest statistic from which every label can be solved exactly: XᵀX alone
-takes d² numbers where X takes its stored entries, and neither hard negatives nor other losses can be made from sums.
+The sparse rows are the smallest statistic from which every label can be solved exactly: XᵀX alone takes d² numbers, and
+neither hard negatives nor other losses can be computed from sums.
 """
 
 
 class UpdatableModel(MultiLabelModel):
-    """A model whose labels can be learnt one by one, beside a part that they share."""
+    """A model whose labels can be learnt one by one, given a shared part."""
 
     refit_growth: ClassVar[float] = 2.0
-    """Growth of the rows since the last fit at which an update fits everything again.
+    """Growth of the number of rows since the last fit that triggers a full fit.
 
-    With rows that double and double again, all these fits together cost less than two of the last size.
+    With repeated doubling, all these fits together cost less than two fits of the final size.
     """
 
     positive_weight: PositiveWeight
@@ -80,26 +80,26 @@ class UpdatableModel(MultiLabelModel):
 
     @abstractmethod
     def _learn_labels(self, problem: Problem, labels: np.ndarray, progress: FitProgress) -> None:
-        """The label side for the labels with these ids (m), those of ``problem``, beside the shared part as it is.
+        """Fit the label side for the labels of ``problem`` with these ids (m), given the shared part.
 
-        Arrays are replaced, never written to: the model must be what it was where this fails.
+        Arrays are replaced, never written to: a failure must leave the model unchanged.
         """
 
     def _describe_new(self, problem: Problem, labels: np.ndarray) -> None:
-        """Complete labels that have just been learnt from this problem."""
+        """Add further data on labels that have just been learnt from this problem."""
 
     def _take_new_names(self, labels: np.ndarray, names: Any) -> None:
-        """The features of what new labels are called (m, d), for models that learn from names."""
+        """Store features (m, d) of the names of new labels, in models that learn from names."""
 
     def _count_rows(self, start: int) -> None:
-        """Add the kept rows from ``start`` on to what is counted over all rows; 0 after labels have changed."""
+        """Update counts over all rows by the kept rows from ``start`` on; 0 after labels have changed."""
 
     # ------------------------------------------------------------------ labels
 
     def add_labels(self, X: Any, Y_new: Any, observed: Any = None) -> Any:
-        """Learn labels beside those of the fit, from rows that say which of them have the new labels.
+        """Learn new labels from labelled rows.
 
-        Neither the labels there are nor what all labels share change.
+        Existing labels and the shared part do not change.
 
         Parameters
         ----------
@@ -114,13 +114,13 @@ class UpdatableModel(MultiLabelModel):
         Returns
         -------
         self
-            With ``n_labels_`` + m labels; the new ids follow the old ones. Where labels have names, the new ones are
+            With ``n_labels_`` + m labels; the new ids follow the old ones. If labels have names, the new ones are
             called "label" and their id, or the next free number, until :meth:`rename_labels`.
 
         Notes
         -----
-        A ``positive_weight`` of one number per label must have those of the new labels behind the others before this is
-        called. Time: the label side of a fit, for these labels. An error leaves the model as it was.
+        A ``positive_weight`` of one number per label must be extended for the new labels before this call. Time:
+        the label side of a fit, for these labels. An error leaves the model unchanged.
         """
         return self._add(self._rows_of_new_labels(X, Y_new, observed))
 
@@ -160,7 +160,7 @@ class UpdatableModel(MultiLabelModel):
         return self
 
     def remove_labels(self, labels: Any) -> Any:
-        """Forget labels, by their ids; those behind them move up. Returns self."""
+        """Remove labels by id; later ids move up. Returns self."""
         self._require_updates("remove_labels")
         kept = np.setdiff1d(np.arange(self.n_labels_), self._checked_ids(labels))
         if not len(kept):
@@ -170,16 +170,17 @@ class UpdatableModel(MultiLabelModel):
         return self
 
     def merge_labels(self, labels: Any, into: int) -> Any:
-        """Make labels one with the label ``into``, which is learnt anew, in a model with ``updatable=True``.
+        """Merge labels into the label ``into``, which is learnt again, in a model with ``updatable=True``.
 
-        A row has it that has any of them, and lacks it if it is known to lack all of them; of other rows it is unknown.
+        A row has the merged label if it has any of them, and lacks it if it is known to lack all of them; otherwise it
+        is unknown.
 
         Parameters
         ----------
         labels : list of int
-            The ids to give up; those behind them move up.
+            The ids to remove; later ids move up.
         into : int
-            The id that stays.
+            The id to keep.
 
         Returns
         -------
@@ -201,11 +202,11 @@ class UpdatableModel(MultiLabelModel):
     # ------------------------------------------------------------------ rows
 
     def update(self, X: Any, Y: Any, observed: Any = None) -> Any:
-        """Learn further rows, and labels that only they have, in a model that was fitted with ``updatable=True``.
+        """Learn further rows and their new labels, in a model that was fitted with ``updatable=True``.
 
-        The rows join those that the model keeps. Labels of which the new rows hold much (a twentieth of what teaches
-        them, counted since they were last learnt) are learnt again, exactly, from all rows; the others stay, and so
-        does what labels share. Once there are ``refit_growth`` times as many rows as at the last fit, everything is
+        The rows are added to those that the model keeps. Labels with many new training pairs (5% of all, since they
+        were last learnt) are learnt again, exactly, from all rows; other labels and the shared part do not
+        change. Once there are ``refit_growth`` times as many rows as at the last fit, everything is
         fitted again.
 
         Parameters
@@ -213,7 +214,7 @@ class UpdatableModel(MultiLabelModel):
         X : CSR or array (n, d)
             New rows in the features of the fit.
         Y : CSR or array (n, L) or wider
-            Their labels, 0 or 1. Columns behind those of the model are new labels: off in earlier rows of which
+            Their labels, 0 or 1. Further columns are new labels: off in earlier rows of which
             every label is known, unknown in others.
         observed : CSR or array in the shape of Y, or Known, optional
             Known pairs of the new rows, as in ``fit``.
@@ -221,19 +222,19 @@ class UpdatableModel(MultiLabelModel):
         Returns
         -------
         self
-            ``drift_`` is the share of the rows that the shared part has not seen.
+            ``drift_`` is the share of the rows that the shared part was not fitted to.
 
         Warns
         -----
         TagwiseWarning
-            Most of the new rows are kept already, with the same features and labels. They then count twice.
+            Most of the new rows are already known, with the same features and labels, and now count twice.
 
         Notes
         -----
-        As for :meth:`add_labels`, a ``positive_weight`` of one number per label must have those of new labels already.
-        Time: the label side of a fit, for the labels that are learnt again, and some passes over the kept rows. Where
-        some rows are complete and others are not, a mask is written out for the labels that are learnt again, for some
-        of them at a time: 10⁷ pairs or one label. An error, or an interrupt, leaves the model as it was.
+        As for :meth:`add_labels`, a ``positive_weight`` of one number per label must already include the new labels.
+        Time: the label side of a fit, for the labels that are learnt again, and some passes over the kept rows. If
+        only some rows are complete, a mask is written out for the labels that are learnt again, in batches of 10⁷ pairs
+        or one label. An error or interrupt leaves the model unchanged.
         """
         return self._update(X, Y, observed)
 
@@ -252,8 +253,8 @@ class UpdatableModel(MultiLabelModel):
         repeated = rows.share_within(kept) if rows.n_rows > 1 else 0.0
         if repeated > 0.5:
             warn(
-                f"About {100 * repeated:.0f}% of the new rows are rows that the model has learnt already; they count "
-                "twice now. Give an update new rows alone.",
+                f"About {100 * repeated:.0f}% of the new rows have already been learnt; they count twice now. Pass "
+                "only new rows to an update.",
                 TagwiseWarning,
             )
         anew = kept.n_rows + rows.n_rows >= self.refit_growth * self.fitted_rows_
@@ -275,23 +276,23 @@ class UpdatableModel(MultiLabelModel):
 
     @property
     def drift_(self) -> float:
-        """Share of the kept rows that the part that labels share was not fitted to; 0 after a fit."""
+        """Share of the kept rows that the shared part was not fitted to; 0 after a fit."""
         return 1.0 - self.fitted_rows_ / len(self.kept_complete_)
 
     def n_known_pairs(self) -> int | None:
-        """Number of pairs of a kept row and a label of which it is known whether they belong together; None: all."""
+        """Number of known pairs of kept rows and labels; None: all."""
         known = self._kept.known
         return None if known is None else known.n_pairs
 
     def with_labels_learnt(self, problem: Problem, labels: np.ndarray, progress: FitProgress) -> Any:
-        """The same model with some labels learnt from a problem of theirs; for models that hold this one."""
+        """A copy with some labels learnt from another problem; for models that contain this one."""
         model = copy(self)
         model._learn_labels(problem, labels, progress)
         model._build_prediction_cache()
         return model
 
     def _learn_again(self, labels: np.ndarray, progress: FitProgress) -> None:
-        """The label side for some labels, from the kept rows; if that takes a mask, for a few labels at a time."""
+        """Fit the label side for some labels to the kept rows; with a mask, a few labels at a time."""
         if not len(labels):
             return
         progress.note(f"{counted(len(labels), 'label')} again")
@@ -326,7 +327,7 @@ class UpdatableModel(MultiLabelModel):
         self.pending_, self.fitted_rows_ = np.zeros(problem.n_labels, dtype=np.int64), problem.n_rows
 
     def _as_kept(self, X: Features) -> Features:
-        """Rows in the form and type of those that are kept: CSR, or an array where the fit was given one."""
+        """Rows in the format of the kept ones: CSR, or an array if the fit was given one."""
         if sp.issparse(self.kept_features_):
             X = canonical_csr(sp.csr_matrix(X)) if isinstance(X, np.ndarray) else X
         elif not isinstance(X, np.ndarray):
@@ -346,7 +347,7 @@ class UpdatableModel(MultiLabelModel):
             raise ValueError(f"fitted_rows_ is {self.fitted_rows_:,} of {len(self.kept_complete_):,} rows")
 
     def _require_updates(self, method: str, needed: str | None = None) -> None:
-        """Raise unless a method can change this fitted model; some need to know what only kept rows say."""
+        """Raise unless this fitted model supports a method; some methods need the kept rows."""
         self._require_fitted()
         if method != "remove_labels":
             self._require_sparse_alone(method)
@@ -357,7 +358,7 @@ class UpdatableModel(MultiLabelModel):
             )
 
     def _require_weights_of(self, n_labels: int) -> None:
-        """Raise where labels have weights of their own, and not so many as there will be labels."""
+        """Raise if the number of label weights does not match the new number of labels."""
         weights = self.positive_weight
         if np.ndim(weights) == 1 and len(weights) != n_labels:
             raise InvalidInputError(
@@ -375,7 +376,7 @@ class UpdatableModel(MultiLabelModel):
     # ------------------------------------------------------------------ room for labels and features
 
     def _grow(self, many: int) -> np.ndarray:
-        """Make room for so many labels more; returns their ids."""
+        """Add ``count`` empty labels; returns their ids."""
         first, names = self.n_labels_, self.label_names_
         if many:
             self._select_labels(np.concatenate([np.arange(first), np.full(many, -1)]))
@@ -386,7 +387,7 @@ class UpdatableModel(MultiLabelModel):
         return np.arange(first, first + many)
 
     def _select_labels(self, source: np.ndarray) -> None:
-        """The model with labels of its own in this order; −1 for one of which nothing is known."""
+        """Reorder the model's labels; −1 inserts an empty label."""
         self._select("L", source)
         names, weights = self.label_names_, self.positive_weight
         if np.ndim(weights) == 1 and len(weights) == self.n_labels_ and (source >= 0).all():
@@ -396,12 +397,12 @@ class UpdatableModel(MultiLabelModel):
             self.label_names_ = [names[label] for label in source]
 
     def _select_features(self, source: np.ndarray) -> None:
-        """The model with features of its own in this order; −1 for one that no row has had."""
+        """Reorder the model's features; −1 inserts a feature without rows."""
         self._select("d", source)
         self.n_features_in_ = len(source)
 
     def _select(self, axis: str, source: np.ndarray) -> None:
-        """Slices of the arrays along an axis, and of those of the models that this one holds."""
+        """Take slices of the arrays along an axis, here and in inner models."""
         self._fields().select(self, axis, source)
         for name in self._fields().models():
             model = copy(getattr(self, name))
@@ -416,7 +417,7 @@ class UpdatableModel(MultiLabelModel):
 
     @contextmanager
     def _changing(self, what: str, *, shown: bool = True) -> Iterator[FitProgress]:
-        """Change the fitted model, wholly or not at all."""
+        """Change the fitted model atomically."""
         with self._whole_or_not():
             verbose = self.verbose if shown else 0
             with FitProgress(type(self).__name__, 1, steps=what, verbose=verbose) as progress, computing():

@@ -1,9 +1,9 @@
 """Annif's REST API, version 1, for programs that talk to Annif: every tagger is one of its projects.
 
 Paths, fields, statuses and the shapes of answers are those of Annif 1.4; its own tests against a running server are in
-``tests/serving/test_annif_itself.py``. What Annif knows and tagwise does not is answered plainly: the language of a
-project is ``und``, the code for one that nobody determined, so that every ``language`` that a client asks for is
-accepted; ``notation`` is null; ``metadata`` is read and left aside.
+``tests/serving/test_annif_itself.py``. Fields without a counterpart in tagwise have fixed values: the language of a
+project is ``und``, the code for undetermined, and any requested ``language`` is accepted; ``notation`` is null;
+``metadata`` is ignored.
 
 A subject is a tag under an address (:func:`uri_of`); its score is the probability of the tag.
 """
@@ -34,7 +34,7 @@ from tagwise.text.suggestion import Suggestion
 __all__ = ["URN", "annif_router_of", "tag_of", "uri_of"]
 
 URN = "urn:tagwise:"
-"""Starts the addresses of tags that are no addresses themselves."""
+"""Prefix of the addresses of tags that are not addresses themselves."""
 
 MOST_DOCUMENTS = 32
 MOST_RESULTS = 1000
@@ -66,8 +66,8 @@ def tag_of(uri: str) -> str:
 
 
 class _Choice(BaseModel):
-    limit: int = Field(10, ge=0, description=f"At most so many subjects, and at most {MOST_RESULTS:,}.")
-    threshold: float = Field(0.0, ge=0, le=1, description="Only subjects of at least this score.")
+    limit: int = Field(10, ge=0, description=f"Maximum number of subjects, up to {MOST_RESULTS:,}.")
+    threshold: float = Field(0.0, ge=0, le=1, description="Minimum score of the subjects.")
     language: str | None = Field(None, description="Of labels; accepted and not used.")
 
 
@@ -165,7 +165,7 @@ def annif_router_of(service: Service) -> APIRouter:
 
     @router.post("/projects/{project_id}/learn", status_code=204, response_class=Response, responses=stored)
     async def learn(project_id: str, documents: list[IndexedDocument]) -> Response:
-        """Say which tags are right: they become accepted tags of the feedback, and all others stay unknown."""
+        """Record the right tags as accepted; all others stay unknown."""
         served = service.tagger(project_id)
         answers = [
             {"text": one.text, "accepted": list(dict.fromkeys(_tag(subject.uri) for subject in one.subjects))}
@@ -179,7 +179,7 @@ def annif_router_of(service: Service) -> APIRouter:
 
 
 async def _form(request: Request) -> _Text:
-    """The fields of a form: FastAPI's own need python-multipart, for files that nobody sends here."""
+    """The fields of a form. FastAPI's own parser needs python-multipart, for file uploads that do not occur here."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given != _FORM:
         raise HTTPException(415, f"The body is {given[:100] or 'of no type'!r}; send {_FORM}.")
@@ -219,7 +219,7 @@ def _described(served: ServedTagger) -> dict[str, Any]:
 def _results(row: list[Suggestion], loaded: Loaded, threshold: float) -> list[dict[str, Any]]:
     """Subjects with their probabilities, the best first.
 
-    Where there is none, it is 1 / (1 + e⁻ˢ) of the score s: in the same order, and 0.5 at the border.
+    Without probabilities, 1 / (1 + e⁻ˢ) of the score s: in the same order, and 0.5 at the border.
     """
     found = [
         (one.tag, (1 + math.tanh(one.score / 2)) / 2 if one.probability is None else one.probability) for one in row

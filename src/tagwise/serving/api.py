@@ -40,9 +40,9 @@ class SuggestRequest(BaseModel):
 
     text: str | None = Field(None, description="One text.")
     texts: list[str] | None = Field(None, description="Up to 256 texts, in place of text.", min_length=1)
-    top: int = Field(5, ge=1, le=100, description="At most so many tags per text.")
-    threshold: float | None = Field(None, ge=0, le=1, description="Only tags of at least this probability.")
-    explain: int = Field(0, ge=0, le=20, description="So many words per tag that speak for it.")
+    top: int = Field(5, ge=1, le=100, description="Maximum number of tags per text.")
+    threshold: float | None = Field(None, ge=0, le=1, description="Minimum probability of the tags.")
+    explain: int = Field(0, ge=0, le=20, description="Number of words per tag that speak for it.")
     places: bool = Field(
         False,
         description="Also say where in the text these words are: starts and ends, in characters, of the first "
@@ -68,7 +68,7 @@ class FeedbackRequest(BaseModel):
     )
 
     text: str | None = Field(None, description="The text.")
-    id: str | None = Field(None, max_length=1000, description="Of a row that training knows, beside or without text.")
+    id: str | None = Field(None, max_length=1000, description="Identifier of a training row, with or without text.")
     accepted: Tags = Field(default_factory=list, description="Tags that are right.")
     rejected: Tags = Field(default_factory=list, description="Tags that are wrong.")
     withdrawn: Tags = Field(default_factory=list, description="Tags whose earlier answers no longer count.")
@@ -76,7 +76,7 @@ class FeedbackRequest(BaseModel):
     @model_validator(mode="after")
     def _of_something(self) -> FeedbackRequest:
         if self.text is None and self.id is None:
-            raise ValueError("Give text, id or both, so that it is known what the answer is about.")
+            raise ValueError("Give text, id or both, to identify the subject of the answer.")
         accepted, rejected, withdrawn = set(self.accepted), set(self.rejected), set(self.withdrawn)
         if not (accepted or rejected or withdrawn):
             raise ValueError("accepted, rejected and withdrawn are all empty; name at least one tag.")
@@ -158,14 +158,14 @@ def router_of(service: Service) -> APIRouter:
         """Load the model that the folder holds now; other processes follow within a second or two."""
         served = service.tagger(name)
         if not await served.reload():
-            raise unavailable(f"The model does not load, and the old one stays: {served.error}")
+            raise unavailable(f"The model does not load; the old one stays in use: {served.error}")
         return json_response(_described(served))
 
     stored = documented(400, 403, 404, 415, 422, 503, 507)
 
     @taggers_router.post("/{name}/feedback", status_code=204, response_class=Response, responses=stored)
     async def feedback(name: TaggerName, request: FeedbackRequest) -> Response:
-        """Say which tags are right and which are wrong."""
+        """Record right and wrong tags."""
         given = {key: value for key, value in request.model_dump().items() if value not in (None, [])}
         await service.keep(service.tagger(name), given)
         return Response(status_code=204)
@@ -234,12 +234,12 @@ def json_response(body: Any, status: int = 200) -> Response:
 
 
 def to_json(value: Any) -> str:
-    """A value as JSON; halves of surrogate pairs, which texts may hold, are still to be replaced, as UTF-8 has none."""
+    """A value as JSON; lone surrogates, which texts may hold, must still be replaced, as UTF-8 has none."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def _suggested(name: str, request: SuggestRequest, found: list[list[Suggestion]], loaded: Loaded) -> bytes:
-    """The answer to a request, made text by text, so that other threads have their turn in between."""
+    """The answer to a request, built text by text, so that other threads get their turn."""
     head = {"tagger": name, "version": loaded.version}
     rows = []
     for text, suggestions in zip(request.texts or [request.text or ""], found):

@@ -38,13 +38,13 @@ OPTIONS = TypeAdapter(ServingOptions)
 def create_app(taggers: dict[str, str] | ServingOptions, **options: object) -> ASGIApp:
     """The application for any ASGI server.
 
-    Unlike ``tagwise serve``, which refuses other addresses than this machine's without keys and other names than
-    ``localhost``, it answers whoever reaches it, under any name: give ``keys``, and ``hosts`` where there are none.
+    Unlike ``tagwise serve``, which without keys binds only to this machine and answers only to ``localhost``,
+    it answers every request, under any host name: give ``keys``, or else ``hosts``.
 
     Parameters
     ----------
     taggers : dict of str to path, or ServingOptions
-        Folders of taggers by the names that they are served under.
+        Names to serve under → folders of taggers.
     **options
         Fields of :class:`ServingOptions`; by default there are no ``keys``, and any ``Host`` is answered to.
     """
@@ -62,7 +62,7 @@ def create_app(taggers: dict[str, str] | ServingOptions, **options: object) -> A
     app = FastAPI(
         title="tagwise",
         version=__version__,
-        summary="Suggests a few tags out of very many, and learns from what people accept and reject.",
+        summary="Suggests a few tags out of very many, and learns from accepted and rejected tags.",
         lifespan=life,
         docs_url=None,  # its pages load scripts from elsewhere
         redoc_url=None,
@@ -84,7 +84,7 @@ def create_app(taggers: dict[str, str] | ServingOptions, **options: object) -> A
 
 
 def _describe_keys(app: FastAPI) -> None:
-    """Let the description of the API say how a request carries a key, and where it needs none."""
+    """Describe authentication in the OpenAPI description."""
     generated = app.openapi
 
     def openapi() -> dict[str, Any]:

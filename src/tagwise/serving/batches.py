@@ -1,4 +1,4 @@
-"""Requests that arrive together are answered together: one call for all that wait."""
+"""Batching of concurrent requests: one call answers all waiting requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Answer = TypeVar("Answer")
 
 
 class BusyError(Exception):
-    """More waits than is allowed; the message says what."""
+    """The limit of waiting items is exceeded; the message names it."""
 
 
 @dataclass(eq=False)
@@ -37,11 +37,11 @@ class _Waiting(Generic[Key, Item, Answer]):
 
 
 class Batches(Generic[Key, Item, Answer]):
-    """Gathers items while others are answered, and passes on those of one key as soon as that is done.
+    """Gathers items while others are answered, then passes on those of one key.
 
     So an item that comes alone is answered at once, and the more come, the larger are the batches. ``answer(key,
-    items)`` is called in ``executor``, for items of a size of at most ``most`` together or those of one request. Who
-    asks gets no answer after so many ``seconds``.
+    items)`` is called in ``executor``, for items of a size of at most ``most`` together or those of one request. A
+    request times out after ``seconds``.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Batches(Generic[Key, Item, Answer]):
         self._task: asyncio.Task[None] | None = None
 
     async def ask(self, key: Key, items: Sequence[Item], size: int | None = None) -> list[Answer]:
-        """The answer for each item; raises :class:`BusyError` where too many wait, TimeoutError where it comes late."""
+        """The answer for each item; raises :class:`BusyError` if too many wait, TimeoutError if it takes too long."""
         size = len(items) if size is None else size
         if self._size and self._size + size > self._most_waiting:
             raise BusyError(self._busy)

@@ -1,4 +1,4 @@
-"""Errors as ``application/problem+json`` (RFC 9457): every one that a request can end with."""
+"""Errors as ``application/problem+json`` (RFC 9457): all errors that a request can end with."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ __all__ = ["UNEXPECTED", "Route", "documented", "handle_errors", "problem", "una
 
 MEDIA_TYPE = "application/problem+json"
 
-UNEXPECTED = "Something went wrong in the server; its log says where."
-"""The sentence on a request that ended with an error of the server."""
+UNEXPECTED = "Internal server error; see the server's log."
+"""Message of an internal server error."""
 
 _MEANINGS = {
     400: "The body cannot be read.",
@@ -43,7 +43,7 @@ _SCHEMA = {
         "type": {"type": "string"},
         "title": {"type": "string"},
         "status": {"type": "integer"},
-        "detail": {"type": "string", "description": "The fault in a sentence, and what to do."},
+        "detail": {"type": "string", "description": "The fault in a sentence, and the remedy."},
     },
     "required": ["title", "status", "detail"],
 }
@@ -60,12 +60,12 @@ def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) 
 
 
 def unavailable(sentence: str) -> HTTPException:
-    """The error for a request that may be answered a little later."""
+    """The error for a request that may be retried shortly."""
     return HTTPException(503, sentence, {"Retry-After": "5"})
 
 
 class Route(APIRoute):
-    """A route whose docstring is its summary in the description of the API: a sentence is all there is to say."""
+    """A route whose docstring is its summary in the description of the API."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         super().__init__(path, endpoint, **options)
@@ -73,7 +73,7 @@ class Route(APIRoute):
 
 
 def documented(*statuses: int, example: Any = None) -> dict[int | str, dict[str, Any]]:
-    """Responses for OpenAPI: these statuses, and an example of the answer if all is well."""
+    """Responses for OpenAPI: these statuses, and an example of a successful answer."""
     found: dict[int | str, dict[str, Any]] = {}
     if example is not None:
         found[200] = {"description": "The answer.", "content": {"application/json": {"example": example}}}
@@ -113,7 +113,7 @@ def handle_errors(app: FastAPI) -> None:
         if error.status_code == 400 and error.__cause__ is not None:
             detail = f"The body cannot be read: {error.__cause__}."
         elif error.status_code == 404 and detail == HTTPStatus.NOT_FOUND.phrase:
-            detail = "There is nothing at this address; /openapi.json describes what there is."
+            detail = "There is nothing at this address; /openapi.json describes the API."
         elif error.status_code == 405:
             detail = f"Method not allowed; use {(error.headers or {}).get('Allow', 'GET')}."
         return problem(error.status_code, detail, error.headers)
@@ -124,7 +124,7 @@ def handle_errors(app: FastAPI) -> None:
 
 
 def _sentence(fault: dict[str, Any]) -> str:
-    """One of pydantic's errors, with the field and a short form of what was found."""
+    """One of pydantic's errors, with the field and an excerpt of the value."""
     name = ""
     for part in fault["loc"][1:]:
         name += f"[{part}]" if isinstance(part, int) else f"{'.' if name else ''}{part[:60]}"

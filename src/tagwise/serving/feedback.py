@@ -70,7 +70,7 @@ class FeedbackStore:
     async def look(self, ask: Callable[[Tally], Found]) -> Found:
         """The answer of the tally, over all records of the file, those of other processes included.
 
-        They are read in a thread: nobody's answer waits until a long file was read for the first time.
+        They are read in a thread, so that the first read of a long file does not block requests.
         """
         async with self._looking:
             try:
@@ -89,7 +89,7 @@ class FeedbackStore:
         return ask(self._tally)
 
     def close(self) -> None:
-        """Wait for what is being written, and close the file."""
+        """Wait for pending writes, and close the file."""
         self._writer.shutdown(wait=True)
         self._file.close()
 
@@ -125,7 +125,7 @@ class Tally:
         return {"texts": texts, "accepted": counts[True], "rejected": counts[False]}
 
     def on(self, tagger: str, key: bytes) -> dict[str, bool] | None:
-        """The latest answers on a text: True for accepted tags, False for rejected ones; None where there are none."""
+        """The latest answers on a text: True for accepted tags, False for rejected ones; None if there are none."""
         return self._answers.get(tagger, {}).get(key)
 
 
@@ -149,7 +149,7 @@ class Queued(NamedTuple):
 def read_queue(path: str, text: Sequence[str] = ()) -> list[Queued]:
     """The texts of a table in its order, with the identifiers of a column ``id`` if there is one.
 
-    A column ``asked`` that holds lists of tags has those that an answer is wanted on. Rows without a text are left out.
+    A column ``asked`` of lists of tags holds the tags to ask about. Rows without a text are left out.
     ``text`` names the columns of the texts; else they are guessed.
     """
     queue, empty = [], 0
@@ -161,7 +161,7 @@ def read_queue(path: str, text: Sequence[str] = ()) -> list[Queued]:
                     key = key_of(row.given_id, row.text)
                     asked = row.fields.get("asked")
                     if not isinstance(asked, list) or not all(isinstance(tag, str) and tag for tag in asked):
-                        asked = []  # a column of that name is somebody else's
+                        asked = []  # an unrelated column of that name
                     queue.append(Queued(row.text, row.given_id, key, tuple(dict.fromkeys(asked))))
                 else:
                     empty += 1

@@ -1,4 +1,4 @@
-"""The first thing that a request meets: its key, the name that it is addressed to, its size. It also counts requests.
+"""Checks of every request before routing: key, host name and size. Also counts requests.
 
 FastAPI's dependencies were tried: they guard neither addresses without a route nor /openapi.json. Starlette's
 TrustedHostMiddleware knows no IP addresses.
@@ -29,7 +29,7 @@ __all__ = ["Guard", "is_open"]
 
 log = logging.getLogger("tagwise.serving")
 
-# Many clients look for an answer only when all is sent. So many times the limit is read and thrown away for them.
+# Many clients read an answer only after sending everything: up to this many times the limit is read and discarded.
 _READ_AND_DROPPED = 16
 
 # The page loads nothing from elsewhere, runs no inline script and is not framed.
@@ -80,13 +80,13 @@ class Guard:
                 self._monitoring.seconds.labels(tagger, kind).observe(time.perf_counter() - started)
 
     def _counted_as(self, scope: Scope) -> tuple[str, str]:
-        """The tagger and the kind of a request; names that strangers make up are not among them."""
+        """The tagger and the kind of a request, without made-up names."""
         given = scope.get("path_params", {}).values()
         tagger = next((name for name in given if name in self._options.taggers), "")
         return tagger, getattr(scope.get("endpoint"), "__name__", "none")
 
     def _report(self, scope: Scope, error: Exception) -> None:
-        """Log an error that nobody expected; its message may hold texts, and is left out unless texts are logged."""
+        """Log an unexpected error, without its message unless texts may be logged: it may hold texts."""
         message = f": {error!r}" if self._options.log_texts else ""
         places = "".join(traceback.format_list(traceback.extract_tb(error.__traceback__)))
         log.error("%s ended with %s%s\n%s", self._counted_as(scope)[1], type(error).__name__, message, places)
@@ -106,7 +106,7 @@ class Guard:
         if not found:
             sentence = "A key is needed: send the header Authorization: Bearer KEY."
             if given:
-                sentence = "The key is wrong; ask whoever runs this server for one."
+                sentence = "The key is wrong; ask the operator of this server for one."
             return problem(401, sentence, {"WWW-Authenticate": "Bearer"})
         wait = self._seconds_to_wait(found[0]) if options.most_per_minute else 0
         if wait:
@@ -115,7 +115,7 @@ class Guard:
         return None
 
     def _seconds_to_wait(self, key: str) -> int:
-        """Take a request of a key, and return 0; or the seconds until there is room for it."""
+        """Admit a request of a key and return 0, or return the seconds to wait."""
         recent, now = self._requests[key], time.monotonic()
         while recent and recent[0] <= now - 60:
             recent.popleft()
@@ -125,7 +125,7 @@ class Guard:
         return 0
 
     def _limited(self, headers: Headers, receive: Receive) -> Receive:
-        """Receive a body of at most so many bytes; beyond them, the request ends with status 413."""
+        """Receive a body of limited size; larger ones end the request with status 413."""
         most, size = self._options.most_bytes, 0
         sentence = f"The body has more than {most:,} bytes; send less at a time."
         too_large = HTTPException(413, sentence, {"Connection": "close"})
@@ -148,7 +148,7 @@ class Guard:
 
 
 def is_open(path: str) -> bool:
-    """Whether a path needs no key: the page, which asks for one itself, and whether the server lives."""
+    """Whether a path needs no key: the page, which asks for one itself, and the health checks."""
     return path in ("/", "/healthz", "/readyz") or path.startswith("/page/")
 
 
@@ -161,7 +161,7 @@ def _host_name(host: str) -> str:
 
 
 def _is_foreign(headers: Headers, names: tuple[str, ...]) -> bool:
-    """Whether a browser says that the request is made by a page of another server.
+    """Whether the request comes from a page of another server, according to the browser.
 
     Browsers send forms and texts to any address, whoever owns the page; only the answer is withheld from it. Clients
     that are not browsers have neither header.
@@ -176,9 +176,9 @@ def _is_foreign(headers: Headers, names: tuple[str, ...]) -> bool:
 
 
 def _is_address(name: str) -> bool:
-    """Whether it leads to the same machine for everybody: no stranger can make a name of theirs lead here.
+    """Whether the host name cannot be rebound: ``localhost`` or an IP address.
 
-    A page from elsewhere that is open in a browser could otherwise ask this server, under a name of its own.
+    Otherwise a foreign page in a browser could query this server under its own name (DNS rebinding).
     """
     if name in ("", "localhost"):  # clients without the header are not browsers
         return True
@@ -190,7 +190,7 @@ def _is_address(name: str) -> bool:
 
 
 def _given_key(headers: Headers) -> bytes:
-    """A key, a bearer's token, or a password: for clients, such as Annif, of which only the address can be chosen."""
+    """A key, as a bearer token or as a password, for clients such as Annif that only accept a URL."""
     if key := headers.get("x-api-key", "").strip():
         return key.encode("latin-1")
     scheme, _, token = headers.get("authorization", "").partition(" ")

@@ -30,20 +30,20 @@ class Monitoring:
         self.seconds = Histogram("tagwise_request_seconds", said, kind, buckets=_SECONDS, **here)
         said = "Texts answered in one call."
         self.batch_texts = Histogram("tagwise_batch_texts", said, ["tagger"], buckets=_SIZES, **here)
-        self.texts = Counter("tagwise_texts", "Texts that the model was asked about.", ["tagger"], **here)
+        self.texts = Counter("tagwise_texts", "Texts passed to the model.", ["tagger"], **here)
         said = "Texts without a known word."
         self.unknown_texts = Counter("tagwise_texts_without_known_word", said, ["tagger"], **here)
-        self.feedback = Counter("tagwise_feedback_tags", "Tags that people answered.", ["tagger", "answer"], **here)
+        self.feedback = Counter("tagwise_feedback_tags", "Tags answered by people.", ["tagger", "answer"], **here)
         self.model = Gauge(
             "tagwise_model_loaded_timestamp_seconds",
-            "When the model that is served was loaded; 0 for those that were replaced.",
+            "Load time of the model in use; 0 for replaced models.",
             ["tagger", "version"],
             multiprocess_mode="mostrecent",
             **here,
         )
 
     def texts_answered(self, tagger: str, count: int, unknown: int) -> None:
-        """Count texts that the model was asked about in one call, and those without a known word."""
+        """Count the texts of one call, and those without a known word."""
         self.batch_texts.labels(tagger).observe(count)
         self.texts.labels(tagger).inc(count)
         self.unknown_texts.labels(tagger).inc(unknown)

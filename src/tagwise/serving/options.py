@@ -25,7 +25,7 @@ class ServingOptions:
     queue_text : tuple of str
         Columns of these texts; empty: guessed.
     keys : tuple of str
-        Keys of which every request must carry one; empty: everybody who can reach the address may ask.
+        Keys of which every request must carry one; empty: no key is needed.
     hosts : tuple of str or None
         Names of this server that requests may be addressed to, beside IP addresses and ``localhost``; None: any.
     most_bytes : int
@@ -33,19 +33,19 @@ class ServingOptions:
     most_texts : int
         Texts in one request.
     most_waiting : int
-        Texts that wait for their answer; beyond them requests are turned away with status 503. Every 16,384 characters
+        Maximum number of waiting texts; further requests get status 503. Every 16,384 characters
         of a text count as one more.
     most_per_minute : int
         Requests of one key; 0: any number.
     seconds : float
         Time for an answer.
     watch_seconds : float
-        Time between two looks at the folders for a new model; 0: never.
+        Interval of checks for new models in the folders; 0: never.
     log_texts : bool
         Whether texts of requests may be logged.
     shared : str or None
         Folder for copies of the models, which several processes share in memory; None: a process reads its own. Either
-        way, nothing that happens to a tagger's folder reaches a model that is served.
+        way, changes of a tagger's folder do not affect a model in use.
     """
 
     taggers: dict[str, str]
@@ -76,7 +76,7 @@ class ServingOptions:
                 raise InvalidInputError(f"{what} must be above 0; found {getattr(self, what)}.")
         if self.most_per_minute and not self.keys:
             raise InvalidInputError(
-                "most_per_minute limits the requests of each key, and there are none; give keys, or leave it out."
+                "most_per_minute limits the requests of each key, but there are no keys; give keys, or leave it out."
             )
         if self.most_waiting < self.most_texts:
             raise InvalidInputError(

@@ -38,14 +38,14 @@ class Service:
         self._watchers: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Load the taggers, and begin to look for newer ones."""
+        """Load the taggers, and start watching for newer ones."""
         for one in self.taggers.values():
             await one.reload()
             if self.options.watch_seconds > 0:
                 self._watchers.append(asyncio.create_task(one.watch()))
 
     async def stop(self) -> None:
-        """End what runs; feedback that was accepted is stored first."""
+        """Shut down; accepted feedback is stored first."""
         for watcher in self._watchers:
             watcher.cancel()
         self._loader.shutdown(wait=False, cancel_futures=True)

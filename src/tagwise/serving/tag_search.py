@@ -16,7 +16,7 @@ _PLACES = [("\n\t", "\n\t"), ("\n\t", [""]), (" :-_/.(", [""]), ([""], [""])]
 class TagSearch:
     """All tags and names as one text in lower case, a line per tag, which is searched as fast as memory is read.
 
-    Lines are in the order of how many training rows have the tag, so that among equals the usual ones come first.
+    Lines are ordered by number of training rows, so that ties go to frequent tags.
     """
 
     def __init__(self, tags: Sequence[str], names: Mapping[str, str], rows: np.ndarray) -> None:
@@ -27,9 +27,9 @@ class TagSearch:
         self._starts: list[int] = (1 + np.cumsum(lengths) - lengths).tolist()
 
     def find(self, part: str, most: int) -> list[str]:
-        """Tags that hold a part: those that are it, start with it, have a word that does, then all others.
+        """Tags that contain a part: equal to it, starting with it, with a word starting with it, then all others.
 
-        Behind them come those that hold its words, apart or in another order: ``web server`` finds ``web::server``.
+        Then come tags that contain its words apart or in another order: ``web server`` finds ``web::server``.
         """
         wanted = _folded(part.strip())
         if not wanted:
@@ -51,7 +51,7 @@ class TagSearch:
         return all(self._text.find(word, start, end) >= 0 for word in words)
 
     def _lines(self, part: str, most: int | None) -> list[int]:
-        """The first lines that hold a part."""
+        """The first lines that contain a part."""
         lines: list[int] = []
         place = self._text.find(part)
         while place >= 0 and (most is None or len(lines) < most):

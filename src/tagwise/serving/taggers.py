@@ -43,7 +43,7 @@ _WARM_WORDS = 20
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """A tagger in memory; requests that began with it end with it."""
+    """A tagger in memory; requests started with it finish with it."""
 
     tagger: Tagger
     version: str
@@ -55,10 +55,10 @@ class Loaded:
 
     @classmethod
     def from_folder(cls, folder: Path, shared: str | None = None) -> Loaded:
-        """Read a folder and answer once, so that the first request finds everything compiled and in memory.
+        """Read a folder and answer once, so that everything is compiled and in memory for the first request.
 
-        With ``shared``, the tensors are mapped from a copy there, one for all processes: somebody who cuts off the
-        file of a mapped model would end every process that uses it.
+        With ``shared``, the tensors are mapped from a copy there, one for all processes: truncating the file of a
+        mapped model would crash every process that uses it.
         """
         source = folder if shared is None else _shared_copy(folder, Path(shared))
         try:
@@ -92,7 +92,7 @@ class Loaded:
 
     @cached_property
     def explainable(self) -> bool:
-        """Whether the model can say which words speak for a tag."""
+        """Whether the model can explain tags by words."""
         try:
             self.tagger.words_of(self.tagger.tags_[0], 1)
         except TagwiseError:
@@ -111,7 +111,7 @@ class Loaded:
 
 
 def manifest_version(folder: Path) -> str:
-    """The version of the model in a folder; raises ModelFormatError or OSError where there is none."""
+    """The version of the model in a folder; raises ModelFormatError or OSError if there is none."""
     return hashlib.sha256(read_manifest(folder)).hexdigest()[:12]
 
 
@@ -131,7 +131,7 @@ def _shared_copy(folder: Path, shared: Path) -> Path:
 
 
 class ServedTagger:
-    """A tagger under a name, with those who wait for its answers.
+    """A tagger under a name, with its waiting requests.
 
     Models are loaded by ``loader`` and asked by ``predictor``. The model releases the interpreter while it computes; a
     second thread would only compete for the same cores.
@@ -143,7 +143,7 @@ class ServedTagger:
         self.name, self.folder = name, Path(options.taggers[name])
         self.loaded: Loaded | None = None
         self.error: str | None = None
-        """Why the model that is served is not the one that the folder holds now."""
+        """Reason why the model in use is not the one in the folder."""
         self._options, self._monitoring, self._loader = options, monitoring, loader
         self._batches: Batches[tuple[Loaded, Request], tuple[str, int], list[Suggestion]] = Batches(
             self.answer,
@@ -156,7 +156,7 @@ class ServedTagger:
         self._reloading = asyncio.Lock()
 
     def ready(self) -> Loaded:
-        """The model that answers now, or status 503."""
+        """The model in use, or status 503."""
         if self.loaded is None:
             raise unavailable(f"{self.name} has no model yet: {self.error or 'it is being loaded.'}")
         return self.loaded
@@ -186,7 +186,7 @@ class ServedTagger:
             raise unavailable(late) from None
 
     def answer(self, key: tuple[Loaded, Request], asked: list[tuple[str, int]]) -> list[list[Suggestion]]:
-        """The suggestions of a model for texts, each with the number of tags that are wanted.
+        """The suggestions of a model for texts, each with the number of tags requested.
 
         Tags that are numbers are written as text: answers come back as text too, and tables hold nothing else.
         """
@@ -232,7 +232,7 @@ class ServedTagger:
                 await self.reload()
 
     def _note(self, error: Exception) -> None:
-        """Keep what is wrong with the folder, and log it unless it was wrong before."""
+        """Record a fault of the folder, and log it if it is new."""
         sentence = str(error) if isinstance(error, (TagwiseError, OSError)) else f"{type(error).__name__}: {error}"
         if str(self.folder) not in sentence:
             sentence = f"{self.folder}: {sentence}"

@@ -1,4 +1,4 @@
-"""Write a file so that its name holds, at every moment and after every crash, the old content or the new one.
+"""Atomic file replacement: at any time, even after a crash, a file holds the old content or the new one.
 
 The new content goes to a temporary sibling (same folder, so that the rename stays within one file system), is
 flushed to the device, and takes the name by one ``rename``, which POSIX makes atomic. The folder is flushed
@@ -80,7 +80,7 @@ def atomic_stream(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def _take_name(temporary: Path, target: Path) -> None:
-    """Rename; on Windows, which refuses it while somebody reads the target, again for up to a second."""
+    """Rename; on Windows, which refuses while another process reads the target, retry for up to a second."""
     for pause in _PAUSES if os.name == "nt" else ():
         try:
             os.replace(temporary, target)
@@ -110,7 +110,7 @@ def flush_folder(folder: str | os.PathLike[str]) -> None:
 def locked(file: BinaryIO | Path) -> Iterator[None]:
     """Keep other processes from an open file, or from a folder; the system drops the lock when a process dies.
 
-    A system or file system without locks keeps nobody from writing.
+    Without locks in the system or file system, nothing is prevented.
     """
     if not HAS_LOCKS:
         yield

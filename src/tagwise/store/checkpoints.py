@@ -99,7 +99,7 @@ class Checkpoint:
         return f"Checkpoint({str(self.folder)!r}, every={self.every}, seconds={self.seconds})"
 
     def exists(self) -> bool:
-        """Whether the folder holds a state to resume from, or something else that a fit would refuse.
+        """Whether the folder holds a state to resume from, or foreign content that a fit would refuse.
 
         A fit that stopped before its first state was written has left nothing.
         """
@@ -178,7 +178,7 @@ class OpenCheckpoint:
 
     @contextmanager
     def refusing_misfits(self) -> Iterator[None]:
-        """Turn the errors of content that cannot be of this fit into a ModelFormatError."""
+        """Turn errors of content that does not fit into a ModelFormatError."""
         try:
             yield
         except MISFITS as error:

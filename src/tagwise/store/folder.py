@@ -80,7 +80,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 @dataclass(frozen=True)
 class ModelRecord:
-    """Everything that is needed to build a fitted model again.
+    """Everything needed to rebuild a fitted model.
 
     The class is a name, such as ``"LEML"``: reading a folder never imports or calls it, whoever reads looks it up in
     the registry. Parameters and values are JSON; tuples (which become lists), numpy scalars (which become Python
@@ -116,7 +116,7 @@ class ModelRecord:
 
 
 def write_model(path: str | os.PathLike[str], record: ModelRecord, *, overwrite: bool = True) -> None:
-    """Save a model; at every moment, and after every crash, the folder holds the old model or the new one.
+    """Save a model; at any time, even after a crash, the folder holds the old model or the new one.
 
     The folder is made with its parents if it does not exist; it must be empty, hold a model of tagwise, or what a
     crashed save left. The same record always makes the same bytes, and concurrent saves wait for each other.
@@ -236,7 +236,7 @@ def _write_payload(folder: Path, arrays: dict[str, np.ndarray]) -> dict[str, JSO
 
 
 def _refuse_foreign(folder: Path, overwrite: bool = True) -> None:
-    """Refuse a path that is not ours to replace: a file, or a folder with other content."""
+    """Refuse a path that must not be replaced: a file, or a folder with other content."""
     if not folder.is_dir():
         raise InvalidInputError(f"path must be a folder for the model, but {folder} is a file; choose another path.")
     names = os.listdir(folder)
@@ -292,7 +292,7 @@ def remove_model(path: str | os.PathLike[str]) -> None:
 
 
 def check_destination(path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
-    """Refuse a folder that :func:`write_model` would refuse, before hours of work are put into the model."""
+    """Refuse a folder that :func:`write_model` would refuse, before hours of training."""
     folder = as_path(path)
     there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
     if there == folder:
@@ -436,7 +436,7 @@ def load(path: str | PathLike[str], *, mapped: bool = False) -> Any:
         The model folder.
     mapped : bool
         Leave the tensors in their file, of which processes that load the same folder share one copy in memory. Their
-        digest is not checked, and nobody may write into the file while the model is used. ``save`` does not.
+        digest is not checked, and the file must not be modified while the model is used (``save`` does not).
 
     Returns
     -------

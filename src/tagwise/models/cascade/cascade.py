@@ -457,7 +457,7 @@ class Cascade(UpdatableModel):
         self._fusion = Fusion(*(getattr(self, name) for name in fusion.FIELDS))
 
     def answers_without_blas(self, X: Features) -> bool:
-        """Whether the proposer does."""
+        """Whether the proposer reads feature blocks."""
         return self.proposer_.answers_without_blas(X)
 
     def _rows(self, X: Features) -> Rows:

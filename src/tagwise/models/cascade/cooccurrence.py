@@ -1,4 +1,4 @@
-"""Which labels occur together: likely labels of a row vouch for its other candidates."""
+"""Co-occurrence of labels: likely labels of a row support its other candidates."""
 
 from __future__ import annotations
 

@@ -42,12 +42,12 @@ class Opinion(ABC):
 
     @classmethod
     def is_there(cls, model: MultiLabelModel) -> bool:
-        """Whether a model has this opinion once its attributes are fitted."""
+        """Whether a fitted model has this opinion."""
         return True
 
     @abstractmethod
     def __init__(self, model: MultiLabelModel) -> None:
-        """Of a fitted model."""
+        """The opinion of a fitted model."""
 
     @abstractmethod
     def write(self, rows: Rows, labels: np.ndarray, proposed: np.ndarray, out: np.ndarray) -> None:
@@ -71,7 +71,7 @@ class Rows:
 
     @cached_property
     def present(self) -> sp.csr_matrix:
-        """The sparse block with 1 for every feature that is there."""
+        """The sparse block with 1 for every stored feature."""
         there = (self.sparse.data != 0).astype(self.sparse.dtype)
         return sp.csr_matrix((there, self.sparse.indices, self.sparse.indptr), shape=self.sparse.shape)
 

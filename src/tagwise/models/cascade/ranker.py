@@ -251,6 +251,6 @@ def usual_mistakes(proposer: REML, problem: Problem, labels: np.ndarray, many: i
 
 
 def faster_by_feature(X: Features, weights: sp.csr_matrix, shortlists: np.ndarray) -> bool:
-    """Which way of summing margins takes fewer steps, with weights (d, L), on rows (n, d) and their shortlists."""
+    """The way of summing margins with fewer steps, with weights (d, L), on rows (n, d) and their shortlists."""
     by_label = np.bincount(weights.indices, minlength=weights.shape[1])[shortlists[shortlists >= 0]].sum()
     return steps_by_feature(both_blocks(X)[0], weights, shortlists.shape[1]) <= _EASE_BY_FEATURE * by_label

@@ -75,13 +75,13 @@ class LEML(UpdatableModel, FactorModel):
     reg : float
         λ > 0 (≥ 0 for the closed form).
     max_iter : int
-        Rounds at the most.
+        Maximum number of rounds.
     solver : {"alternating", "closed_form"}
         "closed_form" solves squared loss with all labels known exactly, with the penalty ½λ‖Z‖²_F in place of the trace
         norm (reduced-rank ridge regression; at λ = 0 Claim 1 of the paper, which is CPLST). For min(n, d) up to some
         thousands.
     init : {"spectral", "random"}
-        Where H starts: the top right singular vectors of the loss's gradient at W = 0, or Gaussian noise. The spectral
+        Start of H: the top right singular vectors of the loss's gradient at W = 0, or Gaussian noise. The spectral
         start reaches the same objective in fewer rounds.
     kernel : {None, "linear", "rbf", "poly"} or callable
         A kernel model: f_j(x) = Σ_t K(x, x_t) (…). The Gram matrix of all rows while it fits ``memory_limit``, else
@@ -99,8 +99,8 @@ class LEML(UpdatableModel, FactorModel):
     warm_start : bool
         Start from the factors of the last fit, which must have had the same features, labels and rank.
     inner_iter : int
-        Steps of conjugate gradients at the most, for every system that is not solved exactly: W, and the labels where
-        they are not (below). A few are better than many: solving W to the end in early rounds fits the training labels
+        Maximum number of conjugate gradient steps for every system that is not solved exactly: W, and the labels in
+        the cases below. Few steps are better than many: solving W to the end in early rounds fits the training labels
         closer and ranks unseen rows worse at the same λ.
     tol : float
         The fit has converged when a round's step in W, from the third round on, lowers the objective by at most ``tol``
@@ -129,8 +129,8 @@ class LEML(UpdatableModel, FactorModel):
     and a tenth beside the data while d ≤ n. For d > n, conjugate gradients hold four d×k. Early stopping and kernels
     make copies of X on top.
 
-    :meth:`add_labels` solves H and b of the new labels for the W that is there, and :meth:`update` those of labels of
-    which the new rows say much; once there are a third more rows than at the last fit, it fits everything again.
+    :meth:`add_labels` solves H and b of the new labels for the current W, and :meth:`update` those of labels with many
+    new examples; once there are a third more rows than at the last fit, it fits everything again.
 
     Examples
     --------
@@ -225,7 +225,9 @@ class LEML(UpdatableModel, FactorModel):
                 'solver="closed_form" needs every label to be known; with observed, use solver="alternating".'
             )
         if self.solver == "closed_form" and problem.row_weight is not None:
-            raise InvalidInputError('solver="closed_form" does not weigh rows; with sample_weight, use "alternating".')
+            raise InvalidInputError(
+                'solver="closed_form" does not support row weights; with sample_weight, use "alternating".'
+            )
         rows, kernel_map, self.gamma_ = self._prepared(problem.X), None, None
         if isinstance(rows, FeatureBlocks) and (self.kernel is not None or self.solver == "closed_form"):
             rows = rows.tocsr()
@@ -308,7 +310,7 @@ class LEML(UpdatableModel, FactorModel):
         return fall <= 0 or small or (self.early_stopping and done - _best_round(history) >= self.patience)
 
     def _first_fall(self, history: list[dict[str, Any]]) -> float:
-        """By how much the first round lowered the objective; for a warm start, that of the fit that it continues.
+        """Decrease of the objective in the first round; for a warm start, that of the fit it continues.
 
         A closed form had no rounds.
         """
@@ -405,7 +407,7 @@ class LEML(UpdatableModel, FactorModel):
 
 
 def _best_round(history: list[dict[str, Any]]) -> int:
-    """The first round of the best validation score, or the last round where there are none; from 1."""
+    """The first round of the best validation score, or the last round if there are none; from 1."""
     if not history or "validation" not in history[0]:
         return len(history)
     return int(np.argmax([round_["validation"] for round_ in history])) + 1

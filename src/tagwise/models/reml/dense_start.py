@@ -1,4 +1,4 @@
-"""Where the low rank starts for a dense block of features: at the block's own least squares, for all labels at once."""
+"""Start of the low rank for a dense block of features: the block's least squares solution, for all labels at once."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ _EQUATION_5 = 8.0
 _ROUNDING = 1e-12
 # Bounds rule few of these labels out; one product by BLAS for many rows is then faster, if factors are long.
 _FEW_ROWS, _FEW_LABELS, _SHORT_FACTORS = 16, 2048, 32
-# So many labels or fewer, learnt after a fit, take less time without XᵀX than it takes to make.
+# Up to this number of labels, learning after a fit is faster without XᵀX than computing it.
 _FEW_LEARNT = 150
 # H of a part only keeps the low rank from running after rare labels, and is thrown away: a coarse one does.
 _SUPPORT_SHARE = 4
@@ -64,8 +64,8 @@ _SUPPORT_SHARE = 4
 
 _PART = FACTORS | Fields(
     value=value(check_real, "The objective, an eighth of equation 5."),
-    first=value(check_real, "By how much the first round lowered it."),
-    fall=value(check_real, "By how much the last round lowered it."),
+    first=value(check_real, "Decrease in the first round."),
+    fall=value(check_real, "Decrease in the last round."),
     unsolved=value(check_integer, "Number of labels whose S fell short of its tolerance."),
     done=value(check_integer, "Number of rounds."),
 )
@@ -75,7 +75,7 @@ _ROUNDS = _PART | Fields(S=matrix("d", "L", meaning="The sparse part of the last
 
 @parameters
 class REML(UpdatableModel, FactorModel):
-    r"""Low rank plus sparse: correlations of labels in a low rank, rare labels in a sparse part of their own.
+    r"""Low rank plus sparse: a low rank for correlations of labels, and a sparse part for rare labels.
 
     Minimises over U (d×k), V (L×k), H (d×L) and an unpenalised intercept b (L), with labels −1/+1 and
     S = XUVᵀ + XH + 1bᵀ (equation 5 of the paper, in which b = 0 and all labels are known)
@@ -129,8 +129,8 @@ class REML(UpdatableModel, FactorModel):
     Attributes
     ----------
     objective_, history_, n_iter_
-        Equation 5 after each round (without λ3‖XH‖₁ for "support", and before pruning); ``fall`` in the history is by
-        how much the round lowered it, over what the first one did. With ``partitions``: the objective of each part
+        Equation 5 after each round (without λ3‖XH‖₁ for "support", and before pruning); ``fall`` in the history is
+        the decrease in the round over that in the first one. With ``partitions``: the objective of each part
         alone, and at last of all labels together.
 
     Notes
@@ -390,7 +390,7 @@ class REML(UpdatableModel, FactorModel):
     # ------------------------------------------------------------------ proposals
 
     def of_labels(self, labels: np.ndarray) -> REML:
-        """The same for some labels alone, in this order; for :class:`~tagwise.Cascade`, as are the next methods."""
+        """The same for some labels, in this order; for :class:`~tagwise.Cascade`, as are the next methods."""
         model = copy(self)
         model.n_labels_, model.label_factors_ = len(labels), self.label_factors_[labels]
         model.intercept_, model.sparse_weights_ = (
@@ -459,7 +459,7 @@ class REML(UpdatableModel, FactorModel):
         return self.all_scores(self._as_sparse(X))
 
     def answers_without_blas(self, X: Features) -> bool:
-        """Where rows are few and sparse."""
+        """Prediction for few sparse rows."""
         return X.shape[0] <= _FEW_ROWS and not isinstance(X, FeatureBlocks)
 
     def _build_prediction_cache(self) -> None:
@@ -473,7 +473,7 @@ class REML(UpdatableModel, FactorModel):
 
 @dataclass
 class Rounds:
-    """An alternation under way, and what it has come to in the end.
+    """State of an alternation: while it runs, and its result.
 
     ``factors`` are without the offset ½ of a model without intercept; ``sparse`` is S of the last round, None in a part
     of the labels; of the others see ``_PART``. Of all parts together, ``first`` is 1 and ``fall`` the largest ``share``
@@ -491,11 +491,11 @@ class Rounds:
 
     @classmethod
     def of(cls, tol: float, *, W: np.ndarray, H: np.ndarray, b: np.ndarray, S: Any = None, **numbers: Any) -> Rounds:
-        """From what a checkpoint holds."""
+        """Restore from a checkpoint."""
         return cls(tol, Factors(W, H, b), sparse=S, **numbers)
 
     def kept(self) -> dict[str, Any]:
-        """What a checkpoint holds, beside S."""
+        """Content of a checkpoint, beside S."""
         return vars(self.factors) | {
             name: getattr(self, name) for name in ("value", "first", "fall", "unsolved", "done")
         }
@@ -514,7 +514,7 @@ class Rounds:
 
     @property
     def share(self) -> float:
-        """By how much the last round lowered the objective, over what the first one did."""
+        """Decrease of the objective in the last round over that in the first one."""
         return self.fall / self.first if self.first else 0.0
 
 
