@@ -71,7 +71,7 @@ def test_what_has_no_place_is_refused_or_said(convert, tmp_path, rows_file):
     for source in (rows_file, tmp_path / "a.xmc"):
         with pytest.raises(ValueError, match="it cannot make csv of"):
             convert(source, tmp_path / "a.csv")
-    assert "Columns without entries at the end are lost" in convert(tmp_path / "a.xmc", tmp_path / "a.svm")
+    assert "empty columns at the end are lost" in convert(tmp_path / "a.xmc", tmp_path / "a.svm")
     (tmp_path / "zeros.xmc").write_text("1 2 1\n0 0:0 1:2\n")
     assert "1 zeros that" in convert(tmp_path / "zeros.xmc", tmp_path / "zeros.arff")
     (tmp_path / "b.xmc").write_text("1 2 1\n0 1:2\n")

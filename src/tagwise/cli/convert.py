@@ -105,8 +105,8 @@ def command(given: Given) -> None:
                 Path(names_target[what]).unlink(missing_ok=True)  # of the file that was replaced
     if after.name == "svmlight":
         echo_err(
-            f"svmlight does not store how many columns there are: {X.shape[1]:,} features and {Y.shape[1]:,} labels. "
-            "Columns without entries at the end are lost, unless the reader is told."
+            f"svmlight does not store the number of columns: {X.shape[1]:,} features and {Y.shape[1]:,} labels. "
+            "Readers must be given these numbers, or empty columns at the end are lost."
         )
     size = os.path.getsize(target)
     if given.as_json:

@@ -85,7 +85,7 @@ def run(arguments: list[str] | None = None) -> None:
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
     code = _exit_code(arguments)
-    # Else the interpreter complains at its end about output that cannot be written any more.
+    # Otherwise the interpreter complains at exit about output that can no longer be written.
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -97,7 +97,7 @@ def run(arguments: list[str] | None = None) -> None:
 
 
 def _exit_code(arguments: list[str] | None) -> int:
-    """Run the command line, and say what went wrong."""
+    """Run the command line, and report errors."""
     try:
         with sentences():
             ended: Any = tagwise.main(args=arguments, prog_name="tagwise", standalone_mode=False)

@@ -1,4 +1,4 @@
-r"""The score from which a label is on, for every label, chosen on validation rows for one of three F1s.
+r"""Decision thresholds for every label, chosen on validation rows for one of three F1s.
 
 With TP_j(c) true labels among the c best-scored pairs of label j, P_j rows that have it, and a cut c_j for every label:
 

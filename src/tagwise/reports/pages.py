@@ -210,14 +210,14 @@ def percent(value: float, digits: int = 1) -> str:
 
 
 def number(value: Any) -> str:
-    """A number for people; other values as text."""
+    """Display form of a number; other values as text."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return str(value)
     return f"{value:,}" if isinstance(value, Integral) else f"{value:,.4g}"
 
 
 def p_value(p: float) -> str:
-    """A p-value for people; empty for NaN."""
+    """Display form of a p-value; empty for NaN."""
     return "" if p != p else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 

@@ -42,7 +42,7 @@ _K = 5
 
 @dataclass(frozen=True)
 class FeatureChoice:
-    """The features to use, unfitted; why, in one sentence for people; nDCG@5 of all settings, words first."""
+    """The features to use, unfitted; the reason in one sentence; nDCG@5 of all settings, words first."""
 
     features: TextFeatures
     reason: str
@@ -99,7 +99,7 @@ def choose_features(
 
 
 def _lack_words(texts: list[str]) -> bool:
-    """Whether words would be refused as features of these texts, or warned of."""
+    """Whether words would raise an error or a warning as features of these texts."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", TagwiseWarning)
         try:

@@ -39,7 +39,7 @@ Function: TypeAlias = Callable[[list[str]], Any]
 EMBEDDING = "(embedding)"
 """Name of the dense features of texts where words are listed."""
 
-# Texts that an embedder gets at a time, and after how many a bar moves.
+# Texts per call of an embedder, and per step of the progress bar.
 _BATCH = 512
 # Four texts that differ in length, case, script and signs, so that models that differ answer differently.
 _PROBES = (
@@ -126,7 +126,7 @@ class TextEmbedder:
 
     @classmethod
     def of(cls, embedder: Any) -> TextEmbedder:
-        """From a name or a function; raises where it does not embed four fixed texts."""
+        """Embedder from a name or a function; raises if it cannot embed four fixed texts."""
         check_embedder(embedder)
         function = EMBEDDERS[embedder]() if isinstance(embedder, str) else embedder
         name = embedder if isinstance(embedder, str) else getattr(embedder, "__name__", type(embedder).__name__)
@@ -219,7 +219,7 @@ class EmbeddingCache:
         ).digest()
 
     def read(self, keys: list[bytes], out: np.ndarray) -> np.ndarray:
-        """Fill the rows of ``out`` that are there, and return the numbers of the others."""
+        """Fill the rows of ``out`` that are cached, and return the numbers of the others."""
         there = np.zeros(len(keys), dtype=bool)
         with closing(self._open()) as connection:
             for row, key in enumerate(keys):

@@ -54,7 +54,7 @@ _LOOKED_AT = 500  # texts
 
 @dataclass(frozen=True, eq=False)
 class TermCounts:
-    """In how many texts each term is: all that features depend on. Counts of parts of the texts add up (:meth:`plus`).
+    """Number of texts with each term: all that features depend on. Counts of parts of the texts add up (:meth:`plus`).
 
     Attributes
     ----------
@@ -148,10 +148,10 @@ class TextFeatures(TransformerMixin, BaseEstimator):
     def fit_transform(
         self, texts: Iterable[str], y: Any = None, *, also: Iterable[str] = (), **fit_params: Any
     ) -> sp.csr_matrix:
-        """As ``fit`` and then ``transform`` of the same texts, at half the cost.
+        """``fit`` and ``transform`` of the same texts, at half the cost.
 
-        ``also``: words that are features in however few texts they are, even in none, beside ``max_features`` others;
-        those of new tags' names, say.
+        ``also``: words that become features whatever their number of texts, besides ``max_features`` others, such as
+        words of new tags' names.
         """
         check_parameters(self)
         rows = check_texts(texts)
@@ -355,7 +355,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         )
 
     def warn_of_lost_words(self, n_texts: int, without: int, spacing: np.ndarray) -> None:
-        """Say that words are the wrong features, where they are: ``without`` of the texts have none that is one."""
+        """Warn if words are unsuitable features: ``without`` of the texts have no known word."""
         if self.characters:
             return
         what = ""
@@ -422,7 +422,7 @@ def words_in(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def places_of(text: str, names: Iterable[str]) -> dict[str, list[tuple[int, int]]]:
-    """Where features are in a text: the start and end of each occurrence, in characters.
+    """Positions of features in a text: the start and end of each occurrence, in characters.
 
     Time is linear in the length of the text.
     """

@@ -76,7 +76,7 @@ def names_in_use(
 ) -> dict[str, str]:
     """Name of each tag of the vocabulary in its texts: of its names, the one that most of them have in full.
 
-    X (n, d) are the features of the texts. Of equals the first, so that a tag without texts is called by its name. Time
+    X (n, d) are the features of the texts. Ties go to the first name: a tag without texts keeps its preferred one. Time
     O(Σ over tags with alternative names of the features of their rows).
     """
     tags = rows.tags
@@ -128,7 +128,7 @@ def name_features(
 
 
 def has_name(names: sp.csr_matrix | FeatureBlocks) -> np.ndarray:
-    """Whether each tag has a name that says something, in its :func:`name_features`: bool (L,)."""
+    """Whether each tag has a name with known words, in :func:`name_features`: bool (L,)."""
     if isinstance(names, FeatureBlocks):
         return has_name(names.sparse) | names.dense.any(axis=1)
     return np.asarray(np.diff(names.indptr) > 0)

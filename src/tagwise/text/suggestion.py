@@ -50,7 +50,7 @@ class Suggestion:
     score : float
         The model's score; its own border between off and on is 0.
     probability : float or None
-        That the tag is right; None for a model whose scores are no probabilities, without ``calibrate``.
+        Probability that the tag is right; None for an uncalibrated model whose scores are not probabilities.
     why : tuple of WordShare or None
         The words with the largest absolute contributions, largest first; None unless asked for.
     intercept : float or None
@@ -73,12 +73,12 @@ class Suggestion:
 
     @property
     def title(self) -> str:
-        """The tag for people, with its name."""
+        """Display form of the tag, with its name."""
         return title_of(self.tag, self.name)
 
 
 def title_of(tag: Any, name: str | None) -> str:
-    """A tag for people, with its name in parentheses if it has one."""
+    """Display form of a tag: with its name, if any, in parentheses."""
     return str(tag) if name is None else f"{tag} ({name})"
 
 
@@ -93,7 +93,7 @@ class Request:
     optimise: Any = None
 
     def check(self, model: MultiLabelModel, calibration: Calibration | None) -> None:
-        """Raise for arguments that cannot be used, and for what only ``calibrate`` provides before it."""
+        """Raise for invalid arguments, and for those that need ``calibrate`` before it was called."""
         check_integer(self.top, "top", minimum=1)
         check_integer(self.explain, "explain", minimum=0)
         if isinstance(self.threshold, str) and self.threshold != "calibrated":
@@ -127,7 +127,7 @@ def suggestions(
 ) -> list[list[Suggestion]]:
     """The answer to a checked request: suggestions for each row of features, best first.
 
-    ``tags`` are the labels, of which some have ``names`` for people; ``counts`` are those of the training rows, which a
+    ``tags`` are the labels, of which some have ``names``; ``counts`` are those of the training rows, which a
     ``calibration`` needs for ``optimise``. ``labels`` (n×k), where given, are suggested instead of the best.
     """
     if labels is None:
@@ -169,7 +169,7 @@ def suggestions(
 def _ranking(
     request: Request, X: Any, model: MultiLabelModel, calibration: Calibration | None, counts: LabelCounts | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The labels that are asked for, by the model's own probabilities or else by those of the calibration."""
+    """The requested labels, by the probabilities of the model or of the calibration."""
     top = min(request.top, model.n_labels_)
     if request.optimise is None or calibration is None or counts is None or model.probabilistic:
         return model.predict_topk(X, top, optimise=request.optimise)
