@@ -88,14 +88,18 @@ def test_a_worker_comes_and_another_has_a_tenth_of_the_speed(problem):
 
         braking = threading.Thread(target=brake, daemon=True)
         braking.start()
+
+        def one_more(iteration, _):
+            if iteration == 1:
+                cluster.scale(3)
+                client.wait_for_workers(3)
+
         try:
-            late = threading.Timer(1.0, lambda: cluster.scale(3))
-            late.start()
-            assert arrays(fit(MODELS["Cascade"](), X, Y, client=client)) == expected
-            late.join()
+            assert arrays(fit(MODELS["Cascade"](), X, Y, client=client, callback=one_more)) == expected
         finally:
             ended.set()
             braking.join()
+        fit(MODELS["Cascade"](), X, Y, client=client)  # whose steps are divided by three
         executed = client.run(lambda dask_worker: dask_worker.state.executed_count)
         (added,) = set(executed) - first
         assert executed[added] > 0
