@@ -17,7 +17,7 @@ from distributed.system import MEMORY_LIMIT
 from tagwise.exceptions import ClusterError, InvalidInputError, InvalidTypeError
 from tagwise.interrupts import raise_if_interrupted
 
-__all__ = ["RETRIES", "connected_client", "gathered", "open_client"]
+__all__ = ["RETRIES", "connected_client", "gathered", "open_client", "workers_of"]
 
 RETRIES = 2
 """Number of retries of a failed task."""
@@ -125,6 +125,12 @@ def gathered(client: Client, future: Future) -> Any:
                 if future.status not in ("error", "cancelled"):
                     continue
             return future.result()
+
+
+def workers_of(client: Client) -> list[str]:
+    """Addresses of the workers that are there now."""
+    with _told(client):
+        return sorted(client.nthreads())
 
 
 @contextmanager

@@ -28,7 +28,7 @@ import numpy as np
 from distributed import Client, Future, wait
 from distributed.protocol.pickle import dumps, loads
 
-from tagwise.distributed.cluster import RETRIES, connected_client, gathered
+from tagwise.distributed.cluster import RETRIES, connected_client, gathered, workers_of
 from tagwise.executor import Executor
 from tagwise.parallel import single_threaded_blas
 
@@ -73,12 +73,12 @@ class DaskExecutor(Executor):
         self._machines: dict[str, set[str]] = {}
         self._distant: set[str] = set()
         self._look_around()
-        self.n_blocks = max(1, len(self.client.nthreads()))
+        self.n_blocks = max(1, len(workers_of(self.client)))
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
-        if self._distant or self._places:
+        if (self._distant or self._places) and self.client.status == "running":
             with suppress(Exception):  # what ended the fit is the error to tell
                 alive = set(self.client.nthreads())
                 removed = [
@@ -99,7 +99,7 @@ class DaskExecutor(Executor):
 
     def _send(self, shared: Shared, host: str) -> None:
         """Send a shared value to a machine; without one of its workers, it is sent once there is one again."""
-        workers = sorted(self._machines[host] & set(self.client.nthreads()))
+        workers = sorted(self._machines[host] & set(workers_of(self.client)))
         if not workers:
             self._distant.discard(host)
             return
@@ -175,7 +175,7 @@ class DaskExecutor(Executor):
     def _results(
         self, function: Callable[..., Any], blocks: Sequence[Any], common: tuple[Any, ...]
     ) -> Iterator[Packed | Path]:
-        workers = sorted(self.client.nthreads())
+        workers = workers_of(self.client)
         shared = [one.path if isinstance(one, Shared) else Packed.of(one) for one in common]
         given: list[Packed | Shared] = []
         for block in blocks:
