@@ -79,7 +79,7 @@ class MLCSSP(LabelSpaceModel):
 
 
 def drawn_by_leverage(directions: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """As many different rows as ``directions`` (L×k) has columns, drawn by their squared lengths, in ascending order.
+    """Draws k different rows of ``directions`` (L×k) by their squared lengths, in ascending order.
 
     Rows of zeros are never drawn, unless all are zeros: then the first row is taken.
     """

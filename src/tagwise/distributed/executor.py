@@ -6,6 +6,9 @@ memory: written once where workers see the client's folder, and otherwise sent o
 part of several values is one file. Results come back by the same folder where both see it, and what only other blocks
 need is never read by the client. Dask's own ``scatter`` was tried: it keeps a copy per worker, and what its only
 holder takes along when it dies has to be sent and everything that depends on it computed anew.
+
+Values are pickled, as Dask pickles all that it sends: between processes of one cluster, which run each other's code
+anyway, in a folder that only this user can read. Nothing of it outlives the fit; model folders hold no pickle.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class FeatureRows(NamedTuple):
 
 
 class Descent(NamedTuple):
-    """How to solve: the loss (squared or plain hinge), B (0 for no intercept), when to stop, and the seed of the order.
+    """Settings of the solver: the loss (squared or plain hinge), B (0 for no intercept), when to stop, and the seed.
 
     A label ends when the projected gradients of its dual spread over at most ``tol``, or after ``max_iter`` passes.
     """

@@ -152,7 +152,7 @@ def _fetch_lines(builder, start, n_lines):
 
 @compiled(forceinline=True)
 def sum_rows(indices, data, dense, entries, columns, add, target, shift):
-    """See :func:`tagwise.kernels.gather_sum.sum_rows_plain`."""
+    """The same sums as :func:`tagwise.kernels.gather_sum.sum_rows_plain`, by vector registers."""
     begin, end, limit = entries
     first, stop = columns
     lanes = _VECTOR_BYTES // dense.itemsize

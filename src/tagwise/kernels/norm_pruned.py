@@ -371,7 +371,7 @@ def _still_reaching(candidates, floor, sums, length, lengths):
 
 @compiled(inner=True)
 def _group_count(n_labels, k):
-    """How many groups labels are dealt into: some hundred, and several for each of the k best; 0 for few labels."""
+    """Number of groups of labels: some hundred, and several for each of the k best; 0 for few labels."""
     n_groups = max(_GROUPS, _GROUPS_PER_PLACE * k)
     return n_groups if n_labels >= _LABELS_PER_GROUP * n_groups else 0
 

@@ -156,7 +156,7 @@ def _listed_products(rows, labels, weights, out, start, stop):
 
 
 def steps_by_feature(rows: sp.csr_matrix, weights: sp.csr_matrix, n_listed: int) -> int:
-    """How many additions :func:`shortlist_margins` by feature is worth, for ``weights`` (d, L) and M = ``n_listed``."""
+    """Cost of :func:`shortlist_margins` by feature, in additions, for ``weights`` (d, L) and M = ``n_listed``."""
     lookup = Lookup.of(weights)
     additions = np.where(lookup.bitmap_of < 0, np.diff(weights.indptr), _ADDITIONS_PER_LOOKUP * n_listed)
     return int(additions[rows.indices].sum())
@@ -236,7 +236,7 @@ def _fill_bitmaps(lookup):
 
 @compiled(inner=True)
 def _count_bits(word):
-    """How many bits are 1; the compiler knows this for one instruction."""
+    """Number of bits that are 1, which the compiler makes one instruction."""
     word -= (word >> np.uint64(1)) & np.uint64(0x5555555555555555)
     word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
     word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -245,7 +245,7 @@ def _count_bits(word):
 
 @compiled(inner=True)
 def place_in_bitmap(lookup, bitmap, column):
-    """How many entries of a row come before a column, by the row's bitmap, and whether (0 or 1) it is stored.
+    """Number of entries of a row before a column, by the row's bitmap, and whether (0 or 1) it is stored.
 
     Without a branch: whether an entry is there cannot be predicted.
     """

@@ -119,7 +119,7 @@ class Choice(NamedTuple):
 
 
 class Space(NamedTuple):
-    """What a chunk of labels is solved in: arrays over features, over rows, a system, and room for the solutions."""
+    """Workspace of a chunk of labels: arrays over features and over rows, a system, and room for the solutions."""
 
     slot: np.ndarray
     touched: np.ndarray

@@ -357,7 +357,7 @@ def keep(best, names, score, label):
 
 @compiled(inner=True, fastmath=FAST)
 def count_above(values, least):
-    """How many values are above ``least``."""
+    """Number of values above ``least``."""
     count = np.int32(0)
     for at in range(len(values)):
         count += np.int32(values[at] > least)
@@ -366,7 +366,7 @@ def count_above(values, least):
 
 @compiled(inner=True, fastmath=FAST)
 def count_from(values, least):
-    """How many values are ``least`` or more."""
+    """Number of values of at least ``least``."""
     count = np.int32(0)
     for at in range(len(values)):
         count += np.int32(values[at] >= least)

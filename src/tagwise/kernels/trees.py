@@ -450,7 +450,7 @@ def _log_loss(score):
 
 @compiled(inner=True)
 def _violation(gradient, weight):
-    """How far 0 is from the subgradient of F in one column."""
+    """Distance of 0 from the subgradient of F in one column."""
     if weight > 0:
         return abs(gradient + 1)
     if weight < 0:

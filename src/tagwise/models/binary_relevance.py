@@ -238,7 +238,7 @@ class BinaryRelevance(UpdatableModel):
         return get_loss("squared_hinge" if self.loss == "hinge" else self.loss)
 
     def probabilities_of(self, scores: np.ndarray) -> np.ndarray:
-        """Those of the loss."""
+        """Probabilities from scores, by the loss."""
         loss = self._loss_of_scores()
         return loss.rate(scores + scores.dtype.type(loss.threshold))
 

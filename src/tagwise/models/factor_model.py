@@ -151,7 +151,7 @@ class FitData(Problem):
         return TrainingLabels(Y, self.known, self.positive_weight, self.n_threads, self.row_weight)
 
     def targets_of(self, block: Block) -> TrainingLabels:
-        """Those of labels ``start`` to ``stop``."""
+        """Targets of labels ``start`` to ``stop``."""
         if block == (0, self.n_labels):
             return self.targets
         return self.once(("labels", block), lambda: self.targets.of(np.arange(*block)))

@@ -35,7 +35,7 @@ _Lists: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class LabelsWithoutRows:
-    """Those of a fitted model.
+    """Labels of a fitted model that no training row has.
 
     Attributes
     ----------

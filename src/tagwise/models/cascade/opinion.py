@@ -117,7 +117,7 @@ class LabelSide:
 
     @property
     def dtype(self) -> np.dtype:
-        """Of X."""
+        """Floating type of X."""
         return np.dtype(self.problem.X.dtype)
 
 

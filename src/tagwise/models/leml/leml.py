@@ -358,7 +358,7 @@ class LEML(UpdatableModel, FactorModel):
         return {name: getattr(self, name) for name in self.fields.arrays()} if self._starts_warm() else {}
 
     def probabilities_of(self, scores: np.ndarray) -> np.ndarray:
-        """Those of the loss."""
+        """Probabilities from scores, by the loss."""
         loss = get_loss(self.loss)
         return loss.rate(scores + scores.dtype.type(loss.threshold))
 

@@ -246,7 +246,7 @@ class Shard:
         return self._last[name][1]
 
     def terms(self, beside: Beside | None) -> SquaredTerms:
-        """Those of squared loss beside a fixed part of the scores."""
+        """Terms of squared loss beside a fixed part of the scores."""
         terms: SquaredTerms = self.last("terms", lambda: SquaredTerms.build(self.labels))
         if beside is None:
             return terms
